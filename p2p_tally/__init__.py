@@ -1,0 +1,30 @@
+"""p2p-tally: peers that learn together by voting.
+
+    from p2p_tally import Federation, simulate
+    run = simulate(Federation(nodes=8, rounds=100))
+
+Everything heavy is loaded when it is first asked for.
+"""
+
+import importlib
+from typing import Any
+
+from p2p_tally.config import Federation, NodeSettings
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "simulate": "runner.simulate",
+    "Run": "runner.record",
+    "Node": "p2p_tally.node.node",
+    "Source": "p2p_tally.learning.data",
+    "Arrays": "p2p_tally.learning.data",
+}
+
+__all__ = ["Arrays", "Federation", "Node", "NodeSettings", "Run", "Source", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NewType
 
 from p2p_tally.errors import ConfigError
@@ -20,7 +21,7 @@ def node_name(text: str) -> NodeName:
     """`text` as a node name, or a ConfigError that says what a name may be."""
     if len(text) > NAME_LENGTH or not _NAME.fullmatch(text):
         raise ConfigError(
-            f"name {text!r}: a node's name is 1 to {NAME_LENGTH} letters, digits or . _ : - and starts with a letter or digit"
+            f"name {text!r}: accepted are 1 to {NAME_LENGTH} letters, digits or . _ : -, the first a letter or digit"
         )
     return NodeName(text)
 
@@ -30,6 +31,7 @@ def ranked_names(count: int) -> list[NodeName]:
     return [NodeName(f"node-{rank}") for rank in range(count)]
 
 
+@lru_cache(maxsize=65_536)  # asked for every message of a round
 def name_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """The order of names: digits count as numbers, so node-2 stands before node-10."""
     parts = re.split(r"(\d+)", name)

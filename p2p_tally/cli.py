@@ -1,0 +1,200 @@
+"""The command line: parse, call, print. Everything heavy is imported inside a command, so --help stays quick."""
+
+import inspect
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from p2p_tally.config import Federation, NodeSettings, Options, parse_options, read_options
+from p2p_tally.errors import OperatorError
+
+if TYPE_CHECKING:
+    from runner.payload import CellBytes
+    from runner.record import Run
+
+app = typer.Typer(
+    name="p2p-tally",
+    help="Peers that learn together by voting: no server, no shared data, one byte a probe.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+# click's own class, wherever this release of typer keeps click.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="TOML file of options; a flag wins over the file"),
+]
+Json = Annotated[bool, typer.Option("--json", help="print one line of JSON and nothing else")]
+
+
+def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command every field of the models as an option; it is called with the given ones as one dict `given`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command).parameters
+        fields = {name: model.about(name) for model in models for name in model.model_fields}
+
+        def wrapper(**values: Any) -> None:
+            given = {name: values.pop(name) for name in fields if name in values}
+            command(given={key: value for key, value in given.items() if value is not None}, **values)
+
+        parameters = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                # Values stay text until the model reads them, so a bad one gets the model's one-line message.
+                annotation=Annotated[
+                    str | None, typer.Option(_flag(name), metavar=about["metavar"], help=_help(about))
+                ],
+            )
+            for name, about in fields.items()
+        ]
+        parameters += [parameter for name, parameter in own.items() if name != "given"]
+        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        wrapper.__doc__ = command.__doc__
+        wrapper.__name__ = command.__name__
+        return wrapper
+
+    return decorate
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _help(about: dict[str, Any]) -> str:
+    default = "" if about["default"] is None else f" [default: {about['default']}]"
+    return f"{about['meaning']}{default}"
+
+
+def collect_options(given: dict[str, Any], config: Path | None) -> tuple[Federation, NodeSettings]:
+    """The command line's options over those of the file."""
+    if config is None:
+        return parse_options(given)
+    from_file = read_options(config)
+    parse_options(from_file, source=str(config))  # so that a bad key is blamed on the file
+    return parse_options({**from_file, **given})
+
+
+@app.command()
+@takes_options(Federation, NodeSettings)
+def simulate(*, config: ConfigFile = None, as_json: Json = False, given: dict[str, Any]) -> None:
+    """Run N nodes in one process and show how well they learn together."""
+    federation, settings = collect_options(given, config)
+    from runner.folder import fresh_folder
+    from runner.progress import Progress
+    from runner.simulate import simulate as run_simulation
+
+    if settings.out is None:
+        name = f"{federation.method}-{federation.topology.partition(':')[0]}-{federation.nodes}-seed{federation.seed}"
+        settings = settings.model_copy(update={"out": fresh_folder(Path("runs"), name)})
+    with Progress(federation.rounds) as progress:
+        run = run_simulation(federation, settings, progress.show)
+    if as_json:
+        print(json.dumps(run.summary()))
+    else:
+        _print_run(run)
+
+
+@app.command()
+def payload(
+    preset: Annotated[str, typer.Argument(help="name of a preset, or a TOML file of cells")] = "default",
+    as_json: Json = False,
+) -> None:
+    """Bytes a peer sends, for each cell of a preset: the paper's accounting, and what this project sends."""
+    from runner.experiments import load_experiment
+    from runner.payload import cell_bytes
+
+    experiment = load_experiment(preset)
+    cells = [cell_bytes(cell) for cell in experiment.cells]
+    if as_json:
+        print(json.dumps({"preset": experiment.name, "cells": [cell.as_json() for cell in cells]}))
+    else:
+        _print_payload(experiment.title, cells)
+
+
+def _print_run(run: "Run") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from runner.record import cell_name
+
+    summary = run.summary()
+    table = Table(
+        title=f"{cell_name(run.federation)} on {run.federation.data}, {summary['topology']}",
+        title_justify="left",
+    )
+    table.add_column("node")
+    for column in ("accuracy %", "tail mean %"):
+        table.add_column(column, justify="right")
+    tails = run.accuracy[run.tail].mean(0)
+    for name, last, tail in zip(run.names[:16], summary["accuracy"], tails, strict=False):
+        table.add_row(name, f"{last:.1f}", f"{tail:.1f}")
+    if len(run.names) > 16:
+        table.add_row(f"... {len(run.names) - 16} more", "", "")
+    console = Console()
+    console.print(table)
+    console.print(
+        f"tail accuracy {summary['tail_accuracy']:.2f} %, peak {summary['peak_accuracy']:.2f} %, "
+        f"spread between peers {summary['cross_peer_std']:.2f}\n"
+        f"sent per peer: payload {in_units(summary['payload_bytes'])}, framed {in_units(summary['framed_bytes'])}; "
+        f"{summary['seconds']:.1f} s\n"
+        f"run folder: {summary['run']}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _print_payload(title: str, cells: "list[CellBytes]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{title}; merges counted as a {cells[0].accounting}", title_justify="left")
+    table.add_column("cell", no_wrap=True)
+    for column in ("bytes/probe", "paper, bytes", "sent here, bytes", "ratio"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for cell in cells:
+        ratio = f"{cell.sent_bytes / cell.payload_bytes:.3f}" if cell.payload_bytes else "-"
+        row = f"{cell.bytes_per_probe:g}", f"{cell.payload_bytes:,}", f"{cell.sent_bytes:,}", ratio
+        table.add_row(cell.name, *row)
+    Console().print(table)
+
+
+def in_units(count: float) -> str:
+    """Bytes for a reader."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def main() -> None:
+    """Entry point: the operator's mistakes are one line and exit code 2; our own keep their traceback."""
+    logging.basicConfig(format="p2p-tally: %(levelname)s: %(message)s", level=logging.WARNING)
+    logging.addLevelName(logging.WARNING, "warning")
+    try:
+        code = typer.main.get_command(app).main(standalone_mode=False)
+    except OperatorError as error:
+        _fail(str(error))
+    except UsageError as error:  # an unknown option or command, a missing argument
+        _fail(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> None:
+    print("p2p-tally: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)

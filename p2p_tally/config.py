@@ -1,0 +1,279 @@
+"""What a run is: Federation (what is learned, and how) and NodeSettings (where one process does it).
+
+Both read and write TOML, as flat keys that are the command line's options. The fields of a federation that
+peers must share are marked `agreed`: they make its digest. Nothing here knows torch, sockets or the clock.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticUndefined
+
+from p2p_tally.errors import ConfigError
+from p2p_tally.ids import Digest, digest
+
+MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "diloco"]
+BallotCoding = Literal["byte", "packed"]
+
+# Two bytes name at most this many classes.
+MAX_CLASSES = 65_536
+
+
+def option(default: Any, meaning: str, accepted: str, *, metavar: str, agreed: bool = False, **limits: Any) -> Any:
+    """A field that is also a command-line option and a TOML key.
+
+    `meaning` is its help text; `accepted` says what it takes, in the help and in the error for a bad value.
+    """
+    extra: Any = {"accepted": accepted, "metavar": metavar, "agreed": agreed}
+    return Field(default, description=meaning, json_schema_extra=extra, **limits)
+
+
+class Options(BaseModel):
+    """Base of the two option sets: frozen, strict about keys, with one-line errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], *, source: str = "") -> Self:
+        """The validated options, or a ConfigError of one line naming the option, the value and what is accepted."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise ConfigError(cls._explain(error, source)) from None
+
+    @classmethod
+    def _explain(cls, error: ValidationError, source: str) -> str:
+        first = error.errors()[0]
+        where = f"{source}: " if source else ""
+        if not first["loc"]:
+            return where + str(first["ctx"]["error"] if "ctx" in first else first["msg"])
+        name = str(first["loc"][0])
+        if name not in cls.model_fields:
+            return f"{where}unknown key {name!r}; known keys: {', '.join(sorted(cls.model_fields))}"
+        accepted = cls.about(name)["accepted"]
+        return f"{where}--{name.replace('_', '-')} {first['input']}: accepted is {accepted}"
+
+    @classmethod
+    def about(cls, name: str) -> dict[str, Any]:
+        """Help text, metavar, default and acceptance of one option, for the command line."""
+        field = cls.model_fields[name]
+        extra = field.json_schema_extra
+        assert isinstance(extra, dict)
+        default = None if field.default is PydanticUndefined else field.default
+        return {**extra, "meaning": field.description, "default": default}
+
+
+class Federation(Options):
+    """One learning problem and the way the peers go about it. Values of None follow from the others."""
+
+    # Who takes part
+    nodes: int = option(8, "number of nodes", "a whole number from 1", metavar="N", agreed=True, ge=1)
+    topology: str = option(
+        "mesh",
+        "graph of neighbours",
+        "mesh, ring, gossip, star, ... (see: p2p-tally topology --help)",
+        metavar="NAME",
+        agreed=True,
+        min_length=1,
+    )
+    degree: int | None = option(
+        None,
+        "neighbours a node, for graphs that take a degree",
+        "a whole number from 1",
+        metavar="D",
+        agreed=True,
+        ge=1,
+    )
+
+    # What they do each round
+    method: MethodName = option(
+        "tally",
+        "how the peers learn together",
+        "one of tally, local, no-consensus, fedavg, fedprox, fedmd, rcfd, feddf, diloco",
+        metavar="METHOD",
+        agreed=True,
+    )
+    rounds: int = option(300, "rounds R", "a whole number from 1", metavar="R", agreed=True, ge=1)
+    local_steps: int = option(
+        5, "local optimiser steps K a round", "a whole number from 1", metavar="K", agreed=True, ge=1
+    )
+    batch: int = option(16, "examples in a local step", "a whole number from 1", metavar="B", ge=1)
+    probes_per_round: int = option(
+        16, "probes sampled a round", "a whole number from 1", metavar="B", agreed=True, ge=1
+    )
+    warmup: int | Literal["auto"] | None = option(
+        None,
+        "rounds before the channel opens; auto: once the peers are right on half of the labelled probes "
+        "[default: a tenth of the rounds]",
+        "a whole number from 0, or auto",
+        metavar="W|auto",
+        agreed=True,
+        union_mode="left_to_right",
+    )
+    alpha: float | None = option(
+        None,
+        "weight of the probes' labels in the distillation loss [default: 0.5; 0 where probes have no labels]",
+        "a number from 0 to 1",
+        metavar="A",
+        agreed=True,
+        ge=0,
+        le=1,
+    )
+    kl_decay: int = option(
+        0,
+        "rounds T over which the consensus fades out after the warm-up; 0: it does not",
+        "a whole number from 0",
+        metavar="T",
+        agreed=True,
+        ge=0,
+    )
+    merge_every: int | None = option(
+        None,
+        "rounds M between parameter merges; 0: never [default: 50; feddf 1; local and no-consensus 0]",
+        "a whole number from 0",
+        metavar="M",
+        agreed=True,
+        ge=0,
+    )
+    ballot: BallotCoding = option("byte", "how votes are written", "byte or packed", metavar="CODING", agreed=True)
+
+    # What only some methods read
+    top_k: int = option(3, "rcfd: classes sent a probe", "a whole number from 1", metavar="K", agreed=True, ge=1)
+    mu: float = option(
+        0.001, "fedprox: weight of the proximal term", "a number from 0", metavar="MU", agreed=True, ge=0
+    )
+    outer_lr: float = option(0.7, "diloco: outer step size", "a positive number", metavar="LR", agreed=True, gt=0)
+    outer_momentum: float = option(
+        0.9,
+        "diloco: outer Nesterov momentum",
+        "a number from 0, below 1",
+        metavar="M",
+        agreed=True,
+        ge=0,
+        lt=1,
+    )
+    disagreement_weight: float = option(
+        0.0, "tally: extra KL weight where peers disagree", "a number from 0", metavar="B", agreed=True, ge=0
+    )
+    inverse_agreement: float = option(
+        0.0,
+        "tally: share of the peer weights that favours dissenters",
+        "a number from 0 to 1",
+        metavar="B",
+        agreed=True,
+        ge=0,
+        le=1,
+    )
+
+    # What they learn
+    data: str = option(
+        "digits",
+        "private data and test set",
+        "digits, npz:FILE or package.module:function",
+        metavar="SOURCE",
+        min_length=1,
+    )
+    probes: str = option(
+        "holdout",
+        "public probes: held out of the data, or another source",
+        "holdout, npz:FILE or package.module:function",
+        metavar="SOURCE",
+        min_length=1,
+    )
+    probe_count: int | None = option(
+        None, "size of the probe pool [default: the source's own]", "a whole number from 1", metavar="P", ge=1
+    )
+    partition: str = option(
+        "dirichlet:0.5", "how the private data is cut", "dirichlet:A, iid or shards:K", metavar="HOW", min_length=1
+    )
+    model: str = option("auto", "the model", "auto, mlp, cnn or package.module:function", metavar="MODEL", min_length=1)
+    width: int = option(0, "width of mlp and cnn; 0: the model's own", "a whole number from 0", metavar="W", ge=0)
+    depth: int = option(0, "depth of mlp and cnn; 0: the model's own", "a whole number from 0", metavar="D", ge=0)
+    lr: float = option(1e-3, "AdamW step size", "a positive number", metavar="LR", gt=0)
+    weight_decay: float = option(5e-4, "AdamW weight decay", "a number from 0", metavar="WD", ge=0)
+    clip: float = option(0.0, "clip the gradient's norm to this; 0: do not", "a number from 0", metavar="NORM", ge=0)
+    seed: int = option(
+        0, "seed of everything random", "a whole number from 0", metavar="S", agreed=True, ge=0, lt=2**63
+    )
+
+    # What is measured
+    eval_every: int | None = option(
+        None,
+        "rounds between evaluations [default: every round where that is cheap]",
+        "a whole number from 1",
+        metavar="E",
+        ge=1,
+    )
+    tail: int | None = option(
+        None,
+        "rounds that the tail accuracy covers [default: a thirtieth of the rounds]",
+        "a whole number from 1",
+        metavar="ROUNDS",
+        ge=1,
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.tail is not None and self.tail > self.rounds:
+            raise ValueError(f"--tail {self.tail}: accepted is at most the number of rounds, {self.rounds}")
+        if self.eval_every is not None and self.eval_every > self.rounds:
+            raise ValueError(f"--eval-every {self.eval_every}: accepted is at most the number of rounds, {self.rounds}")
+        return self
+
+    def agreed(self) -> dict[str, Any]:
+        """The fields that every peer must share, in a fixed order."""
+        return {name: getattr(self, name) for name in type(self).model_fields if self.about(name)["agreed"]}
+
+    def digest(self) -> Digest:
+        """One value that two peers compare instead of all agreed fields."""
+        return digest(json.dumps(self.agreed(), sort_keys=True).encode())
+
+
+class NodeSettings(Options):
+    """What belongs to one process and no peer needs to know."""
+
+    device: str = option(
+        "auto",
+        "where the model lives",
+        "auto, cpu, cuda or cuda:N",
+        metavar="DEVICE",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+    )
+    out: Path | None = option(
+        None, "run folder [default: runs/ and a name made from the run]", "a folder", metavar="FOLDER"
+    )
+
+
+def read_options(path: Path) -> dict[str, Any]:
+    """The flat keys of a TOML file, hyphens taken for underscores."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path}: not a TOML file: {error}") from None
+    return {key.replace("-", "_"): value for key, value in values.items()}
+
+
+def parse_options(values: Mapping[str, Any], *, source: str = "") -> tuple[Federation, NodeSettings]:
+    """Flat keys, as from a file or the command line, as the two option sets they belong to."""
+    own = {key: value for key, value in values.items() if key in NodeSettings.model_fields}
+    rest = {key: value for key, value in values.items() if key not in own}
+    unknown = sorted(set(rest) - set(Federation.model_fields))
+    if unknown:
+        known = sorted({*Federation.model_fields, *NodeSettings.model_fields})
+        where = f"{source}: " if source else ""
+        raise ConfigError(f"{where}unknown key {unknown[0]!r}; known keys: {', '.join(known)}")
+    return Federation.parse(rest, source=source), NodeSettings.parse(own, source=source)
+
+
+def write_options(path: Path, federation: Federation, settings: NodeSettings) -> None:
+    """A TOML file that gives the same two option sets back. The run folder itself is not part of it."""
+    values = federation.model_dump(exclude_none=True, mode="json")
+    values |= settings.model_dump(exclude_none=True, exclude={"out"}, mode="json")
+    path.write_text(tomli_w.dumps(values), encoding="utf-8")

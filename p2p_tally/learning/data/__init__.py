@@ -1,0 +1,125 @@
+"""Data: what examples are, and where they come from.
+
+A source is a module of this folder with a table SOURCES of name -> function(argument, DataOptions) -> Source.
+Adding one is adding a file. Partitions and probes build on `Examples` and know no source.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from p2p_tally.errors import ConfigError, DataError
+from p2p_tally.learning.imports import import_function
+
+
+class Examples(Protocol):
+    """Inputs, and labels where there are any, taken by index. An input may carry several probes (token positions)."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Inputs [B, ...] and labels [B] (or [B, T]) for integer indices [B]."""
+        ...
+
+    def subset(self, indices: Tensor) -> "Examples":
+        """The same storage seen through fewer indices."""
+        ...
+
+    @property
+    def labels(self) -> Tensor | None:
+        """All labels, where an example has exactly one; None otherwise."""
+        ...
+
+    @property
+    def probes_each(self) -> int:
+        """Predictions an example asks for: 1, or the positions of a sequence."""
+        ...
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Examples in two tensors that every subset shares."""
+
+    x: Tensor
+    y: Tensor | None
+    index: Tensor | None = None  # None: all of them
+
+    def __len__(self) -> int:
+        return len(self.x if self.index is None else self.index)
+
+    def take(self, indices: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.index is not None:
+            indices = self.index.index_select(0, indices)
+        return self.x.index_select(0, indices), None if self.y is None else self.y.index_select(0, indices)
+
+    def subset(self, indices: Tensor) -> "Arrays":
+        return Arrays(self.x, self.y, indices if self.index is None else self.index[indices])
+
+    def without_labels(self) -> "Arrays":
+        return Arrays(self.x, None, self.index)
+
+    @property
+    def labels(self) -> Tensor | None:
+        return self.y if self.y is None or self.index is None else self.y[self.index]
+
+    @property
+    def probes_each(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a source gives: train and test examples (either may be missing in a file of probes only)."""
+
+    train: Examples
+    test: Examples | None
+    classes: int
+    input_shape: tuple[int, ...]
+    holdout: int  # how many training examples make the probe pool, unless told otherwise
+    default_model: str = "mlp"
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """What a source may need besides its argument."""
+
+    seed: int = 0
+    for_probes: bool = False  # the caller wants a probe pool: a source may give that instead of a task
+
+
+Loader = Callable[[str, DataOptions], Source]
+
+
+@cache
+def sources() -> dict[str, Loader]:
+    """Name -> loader, from every module of this folder that has a SOURCES table."""
+    found: dict[str, Loader] = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        found.update(getattr(module, "SOURCES", {}))
+    return found
+
+
+def load(spec: str, options: DataOptions, *, flag: str = "--data") -> Source:
+    """The source that `spec` names: `name`, `name:argument`, or `package.module:function` of the user's own."""
+    name, _, argument = spec.partition(":")
+    loader = sources().get(name)
+    if loader is not None:
+        return loader(argument, options)
+    if argument and "." in name:
+        made = import_function(spec, flag)()
+        if not isinstance(made, Source):
+            raise DataError(f"{flag} {spec}: the function must return a p2p_tally Source, not {type(made).__name__}")
+        return made
+    accepted = ", ".join(sorted(sources()))
+    raise ConfigError(f"{flag} {spec}: accepted is one of {accepted} or package.module:function")
+
+
+def every_index(examples: Sequence[object] | Examples) -> Tensor:
+    return torch.arange(len(examples))

@@ -1,0 +1,82 @@
+"""How private data is cut into one shard a node: `dirichlet:A`, `iid`, `shards:K`. No shard is ever empty."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from p2p_tally.errors import ConfigError, DataError
+from p2p_tally.ids import derive_seed
+from p2p_tally.learning.data import Examples
+
+# A draw that leaves a peer with nothing is drawn again; past this many it is the operator's to change something.
+DRAWS = 100
+
+
+def partition(examples: Examples, how: str, nodes: int, seed: int) -> list[Examples]:
+    """One shard for each node, by rank. Together they hold every example once."""
+    if len(examples) < nodes:
+        raise DataError(f"--nodes {nodes}: only {len(examples)} private examples, so some peer would have none")
+    name, _, argument = how.partition(":")
+    generator = np.random.Generator(np.random.PCG64(derive_seed(seed, "partition")))
+    if name == "iid" and not argument:
+        order = generator.permutation(len(examples))
+        return [examples.subset(_indices(part)) for part in np.array_split(order, nodes)]
+    if name not in ("dirichlet", "shards"):
+        raise ConfigError(f"--partition {how}: accepted is dirichlet:A, iid or shards:K")
+    labels = examples.labels
+    if labels is None:
+        raise DataError(f"--partition {how}: needs one label an example")
+    if name == "dirichlet":
+        parts = _dirichlet(labels.numpy(), _number(how, argument, float), nodes, generator, how)
+    else:
+        parts = _shards(labels.numpy(), int(_number(how, argument, int)), nodes, generator, how)
+    return [examples.subset(_indices(part)) for part in parts]
+
+
+def _number(how: str, argument: str, kind: type[int] | type[float]) -> float:
+    try:
+        value = kind(argument)
+    except ValueError:
+        value = kind(0)
+    if not 0 < value < float("inf"):
+        accepted = "a positive whole number" if kind is int else "a positive number"
+        raise ConfigError(f"--partition {how}: accepted after the colon is {accepted}")
+    return value
+
+
+def _indices(part: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.sort(part).astype(np.int64))
+
+
+def _dirichlet(
+    labels: np.ndarray, concentration: float, nodes: int, generator: np.random.Generator, how: str
+) -> list[np.ndarray]:
+    """Each class is dealt to the nodes in shares drawn from a symmetric Dirichlet distribution."""
+    for _ in range(DRAWS):
+        parts: list[list[np.ndarray]] = [[] for _ in range(nodes)]
+        for label in np.unique(labels):
+            members = generator.permutation(np.flatnonzero(labels == label))
+            shares = generator.dirichlet(np.full(nodes, concentration))
+            cuts = np.floor(np.cumsum(shares)[:-1] * len(members)).astype(int)
+            for part, piece in zip(parts, np.split(members, cuts), strict=True):
+                part.append(piece)
+        shards = [np.concatenate(part) for part in parts]
+        if all(len(shard) for shard in shards):
+            return shards
+    raise DataError(
+        f"--partition {how}: {DRAWS} draws all left some of the {nodes} peers with no example; "
+        "take a larger number after the colon, fewer nodes, or --partition iid"
+    )
+
+
+def _shards(labels: np.ndarray, each: int, nodes: int, generator: np.random.Generator, how: str) -> list[np.ndarray]:
+    """Examples sorted by class and cut into nodes x K runs; every node is dealt K of them."""
+    if len(labels) < nodes * each:
+        raise DataError(
+            f"--partition {how}: {nodes} nodes x {each} shards need as many private examples, there are {len(labels)}"
+        )
+    shuffled = generator.permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    runs = np.array_split(by_class, nodes * each)
+    deal = generator.permutation(nodes * each).reshape(nodes, each)
+    return [np.concatenate([runs[run] for run in row]) for row in deal]

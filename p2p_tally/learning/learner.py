@@ -1,0 +1,226 @@
+"""The facade a node uses: train, vote, distill, export, merge, evaluate, snapshot. One model, one private shard.
+
+Knows torch and the method's row; knows no sockets, no clock, and no other peer's model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from p2p_tally.config import Federation
+from p2p_tally.ids import NodeName, derive_seed
+from p2p_tally.learning import consensus
+from p2p_tally.learning.consensus import Answer
+from p2p_tally.learning.data import Examples
+from p2p_tally.learning.data.probes import ProbePool
+from p2p_tally.learning.merging import OuterNesterov
+from p2p_tally.learning.methods import METHODS, MergeRule, Sent
+from p2p_tally.learning.objectives import distillation_loss
+from p2p_tally.learning.optimiser import FlatAdamW
+from p2p_tally.learning.parameters import FlatParameters
+from p2p_tally.learning.schedule import Channel
+
+# Test examples in one forward pass: large enough to be fast, small enough for any device.
+EVALUATION_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model on the test set."""
+
+    accuracy: float  # share of the predictions that are right
+    loss: float  # mean cross-entropy
+
+
+class Learner:
+    """A model and the private data it learns from."""
+
+    def __init__(
+        self,
+        name: NodeName,
+        federation: Federation,
+        model: nn.Module,
+        classes: int,
+        private: Examples,
+        probes: ProbePool,
+        test: Examples,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.federation = federation
+        self.method = METHODS[federation.method]
+        self.device = torch.device(device)
+        self.classes = classes
+        self.private = private
+        self.probes = probes
+        self.test = test
+        self.model = model
+        self.parameters = FlatParameters(model, self.device)
+        self.optimiser = self._adamw()
+        # FedDF's student has an optimiser of its own, fed alike at every peer: the student stays one model.
+        self.student = self._adamw() if self.method.distils_merged else self.optimiser
+        start = self.parameters.vector
+        self.anchor = start.clone() if self.method.proximal else None  # [W]
+        self.outer = (
+            OuterNesterov(start, federation.outer_lr, federation.outer_momentum)
+            if self.method.merge is MergeRule.OUTER_STEP
+            else None
+        )
+        self.batches = torch.Generator().manual_seed(derive_seed(federation.seed, "batches", name))
+        self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
+
+    def _adamw(self) -> FlatAdamW:
+        flat, settings = self.parameters, self.federation
+        return FlatAdamW(flat.vector, flat.gradient, settings.lr, settings.weight_decay)
+
+    # --- the steps of a round
+
+    def train(self) -> None:
+        """K local steps on private data."""
+        settings = self.federation
+        drawn = torch.randint(len(self.private), (settings.local_steps, settings.batch), generator=self.batches)
+        for indices in drawn:
+            x, y = self._on_device(self.private.take(indices))
+            assert y is not None
+            loss = F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
+            self._step(loss, self.optimiser, self.anchor)
+
+    def vote(self, round: int) -> Answer:
+        """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
+        self._look_at_probes(round)
+        assert self._seen is not None
+        return answer(self._seen[0].detach(), self.method.sent, self.federation.top_k)
+
+    def _look_at_probes(self, round: int) -> None:
+        x, labels = self._on_device(self.probes.sample(round))
+        logits = self.model(x).flatten(0, -2)  # [P, C]
+        self._seen = logits, None if labels is None else labels.flatten()
+
+    def distill(self, round: int, answers: Sequence[Answer], channel: Channel) -> None:
+        """One step on the probes of a round towards the answers at hand, own included, in name order."""
+        if self.method.distils_merged:
+            self._look_at_probes(round)  # the model has changed since it voted: that pass is stale
+        assert self._seen is not None, "distill follows vote"
+        logits, labels = self._seen
+        self._seen = None
+        loss = distillation_loss(
+            logits,
+            labels,
+            self._target(answers) if channel.speaks else None,
+            label_weight=channel.label,
+            consensus_weight=channel.consensus,
+            disagreement_weight=self.federation.disagreement_weight,
+        )
+        self._step(loss, self.student, None)
+
+    def _target(self, answers: Sequence[Any]) -> Tensor:
+        if self.method.sent is Sent.VOTES:
+            target = consensus.from_votes(answers, self.classes, self.federation.inverse_agreement)
+        elif self.method.sent is Sent.TOP_K:
+            target = consensus.from_top_k(answers, self.classes)
+        else:
+            target = consensus.from_soft(answers)
+        return target.to(self.device)
+
+    def _step(self, loss: Tensor, optimiser: FlatAdamW, anchor: Tensor | None) -> None:
+        gradient = self.parameters.gradient
+        gradient.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if anchor is not None:  # the gradient of mu / 2 |w - anchor|^2
+            gradient.add_(self.parameters.vector - anchor, alpha=self.federation.mu)
+        if self.federation.clip:
+            gradient.nan_to_num_(nan=0.0)
+            norm = gradient.norm()
+            gradient.mul_((self.federation.clip / (norm + 1e-6)).clamp(max=1.0))
+        optimiser.step()
+
+    # --- merging
+
+    def export(self) -> np.ndarray:
+        """All parameters [W]; on the CPU a view that the next step changes."""
+        return self.parameters.export()
+
+    def merge(self, average: np.ndarray) -> None:
+        """Take the mean of the peers' parameters [W] by the method's rule. Optimiser state stays as it is."""
+        if self.outer is not None:
+            merged = self.outer.step(torch.from_numpy(average).to(self.device))
+            self.parameters.replace(merged.cpu().numpy())
+        else:
+            self.parameters.replace(average)
+        if self.anchor is not None:
+            self.anchor.copy_(self.parameters.vector)
+
+    # --- looking
+
+    @torch.no_grad()
+    def log_probabilities(self, x: Tensor) -> Tensor:
+        """log f(x) [P, C] on the CPU, for measurements."""
+        logits: Tensor = self.model(x.to(self.device)).flatten(0, -2)
+        return logits.log_softmax(-1).cpu()
+
+    def evaluate(self) -> Evaluation:
+        """Accuracy and cross-entropy on the test set."""
+        right, loss, count = 0, 0.0, 0
+        for start in range(0, len(self.test), EVALUATION_BATCH):
+            x, y = self.test.take(torch.arange(start, min(start + EVALUATION_BATCH, len(self.test))))
+            assert y is not None
+            y = y.flatten()
+            logs = self.log_probabilities(x)
+            right += int((logs.argmax(-1) == y).sum())
+            loss += float(F.nll_loss(logs, y, reduction="sum"))
+            count += len(y)
+        return Evaluation(right / count, loss / count)
+
+    def probe_accuracy(self, round: int) -> tuple[int, int]:
+        """How many of a round's labelled probes this node gets right, and of how many."""
+        x, labels = self.probes.sample(round)
+        assert labels is not None
+        votes = self.log_probabilities(x).argmax(-1)
+        return int((votes == labels.flatten()).sum()), len(votes)
+
+    # --- state
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of everything that the next step depends on, as named tensors."""
+        return {key: tensor.detach().cpu().clone() for key, tensor in self._state().items()}
+
+    def _state(self) -> dict[str, Tensor]:
+        state = {"parameters": self.parameters.vector, "generator": self.batches.get_state()}
+        optimisers = {"optimiser": self.optimiser}
+        if self.student is not self.optimiser:
+            optimisers["student"] = self.student
+        for label, optimiser in optimisers.items():
+            state |= {f"{label}.{key}": value for key, value in optimiser.state.items()}
+        if self.anchor is not None:
+            state["anchor"] = self.anchor
+        if self.outer is not None:
+            state |= {"outer.anchor": self.outer.anchor, "outer.velocity": self.outer.velocity}
+        return state
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """The inverse of `snapshot`, bit for bit."""
+        for key, tensor in self._state().items():
+            if key != "generator":
+                tensor.copy_(state[key])
+        self.batches.set_state(state["generator"])
+
+    def _on_device(self, examples: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
+        x, y = examples
+        if self.device.type == "cpu":
+            return x, y
+        return x.to(self.device), None if y is None else y.to(self.device)
+
+
+def answer(logits: Tensor, sent: Sent, k: int) -> Answer:
+    """What a node says of probes with these logits [P, C]."""
+    if sent is Sent.SOFT:
+        return logits.softmax(-1).cpu().numpy()
+    if sent is Sent.TOP_K:
+        top = logits.softmax(-1).topk(k, dim=-1)  # [P, k]
+        truncated = top.values / top.values.sum(-1, keepdim=True)
+        return top.indices.cpu().numpy(), truncated.cpu().numpy()
+    return logits.argmax(-1).cpu().numpy()

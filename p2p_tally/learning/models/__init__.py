@@ -1,0 +1,55 @@
+"""Models: one file each, with a table MODELS of name -> builder. Adding one is adding a file."""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import nn
+from torch.func import replace_all_batch_norm_modules_
+
+from p2p_tally.config import Federation
+from p2p_tally.errors import ConfigError
+from p2p_tally.learning.imports import import_function
+
+# (shape of one input, classes, federation for width and depth) -> module giving logits [..., C]
+Builder = Callable[[tuple[int, ...], int, Federation], nn.Module]
+
+
+@cache
+def models() -> dict[str, Builder]:
+    found: dict[str, Builder] = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        found.update(getattr(module, "MODELS", {}))
+    return found
+
+
+def build(federation: Federation, default: str, input_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """The federation's model with its own initialisation; the global random state is left as it was."""
+    name = default if federation.model == "auto" else federation.model
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if name in models():
+            model = models()[name](input_shape, classes, federation)
+        elif ":" in name:
+            model = _users_own(name, input_shape, classes)
+        else:
+            accepted = ", ".join(sorted(models()))
+            raise ConfigError(f"--model {name}: accepted is auto, {accepted} or package.module:function")
+    # Running statistics are per-peer state that no merge averages; batch statistics are used throughout.
+    replace_all_batch_norm_modules_(model)
+    return model
+
+
+def _users_own(spec: str, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A user's function may take the input shape and the class count, or nothing."""
+    function = import_function(spec, "--model")
+    offered = {"input_shape": input_shape, "classes": classes}
+    parameters = inspect.signature(function).parameters
+    model = function(**{name: value for name, value in offered.items() if name in parameters})
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"--model {spec}: the function must return a torch.nn.Module, not {type(model).__name__}")
+    return model

@@ -1,0 +1,64 @@
+"""The loss of Algorithm 1, on the logits of one forward pass. P probes, C classes."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+# A probe that has no label of its own, among others that have one.
+NO_LABEL = -100
+
+
+def distillation_loss(
+    logits: Tensor,
+    labels: Tensor | None,
+    consensus: Tensor | None,
+    *,
+    label_weight: float,
+    consensus_weight: float,
+    disagreement_weight: float = 0.0,
+) -> Tensor:
+    """alpha CE(f, y) + lambda_r (1 - alpha) KL(H || f), a mean over the probes, up to a constant without gradient.
+
+    Both terms are cross-entropies of the same log f, and KL(H || f) is the cross-entropy to H less H's own entropy,
+    which no parameter changes. So their weighted sum is one cross-entropy to one blended target, in one fused pass.
+    """
+    target = blended_target(logits.shape[-1], labels, consensus, label_weight, consensus_weight, disagreement_weight)
+    return F.cross_entropy(logits, target, reduction="sum") / len(logits)
+
+
+def blended_target(
+    classes: int,
+    labels: Tensor | None,
+    consensus: Tensor | None,
+    label_weight: float,
+    consensus_weight: float,
+    disagreement_weight: float = 0.0,
+) -> Tensor:
+    """alpha y + lambda_r (1 - alpha) H, row by row [P, C]; a term of weight 0 is left out.
+
+    `disagreement_weight` b scales each probe's share of H by 1 + b (1 - max H). The label term is a mean over the
+    probes that have a label.
+    """
+    parts = []
+    if consensus_weight:
+        assert consensus is not None
+        weight: float | Tensor = consensus_weight
+        if disagreement_weight:
+            weight = consensus_weight * (1.0 + disagreement_weight * (1.0 - consensus.amax(-1, keepdim=True)))
+        parts.append(consensus * weight)
+    if label_weight:
+        assert labels is not None
+        parts.append(one_hot(labels, classes, label_weight))
+    return parts[0] if len(parts) == 1 else parts[0].add_(parts[1])
+
+
+def one_hot(labels: Tensor, classes: int, weight: float) -> Tensor:
+    """Rows [P, C] that hold a weight at the label and add up to P x weight over the rows that have one."""
+    rows = torch.zeros(len(labels), classes, device=labels.device)
+    present = labels != NO_LABEL
+    count = int(present.sum())
+    if count == len(labels):
+        return rows.scatter_(1, labels[:, None], weight)
+    if count:
+        rows[present] = one_hot(labels[present], classes, weight * len(labels) / count)
+    return rows

@@ -1,0 +1,143 @@
+"""Which round does what: when the channel is open, what its loss weighs, when models merge, what is evaluated.
+
+Pure arithmetic on a federation's fields; no torch, no clock. `resolve` is the one place where a default that
+depends on other fields is worked out.
+"""
+
+import logging
+import math
+from dataclasses import dataclass
+
+from p2p_tally.config import Federation
+from p2p_tally.errors import ConfigError
+from p2p_tally.learning.methods import METHODS, Sent
+
+log = logging.getLogger(__name__)
+
+
+def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool = True) -> Federation:
+    """The federation with every open default filled in; `labelled`: the probes carry labels."""
+    method = METHODS[federation.method]
+    merge_every = method.merge_every if federation.merge_every is None else federation.merge_every
+    if federation.method == "local" and merge_every:
+        log.warning("--merge-every %s: the method local never merges; ignored", merge_every)
+        merge_every = 0
+    tail = max(1, federation.rounds // 30) if federation.tail is None else federation.tail
+    if federation.eval_every and math.gcd(federation.eval_every, merge_every) > 1:
+        log.warning(
+            "--eval-every %s shares a factor with --merge-every %s: parts of the merge cycle are never evaluated",
+            federation.eval_every,
+            merge_every,
+        )
+    if federation.warmup == "auto" and not labelled:
+        raise ConfigError("--warmup auto: the probes carry no labels to measure accuracy on; give a number of rounds")
+    return federation.model_copy(
+        update={
+            "warmup": federation.rounds // 10 if federation.warmup is None else federation.warmup,
+            "alpha": _alpha(federation, labelled),
+            "merge_every": merge_every,
+            "tail": tail,
+            "eval_every": federation.eval_every or _cadence(federation.rounds, tail, merge_every, cheap_to_evaluate),
+        }
+    )
+
+
+def _alpha(federation: Federation, labelled: bool) -> float:
+    method = METHODS[federation.method]
+    if method.alpha is not None:
+        if federation.alpha not in (None, method.alpha):
+            log.warning(
+                "--alpha %s: the method %s has its own, %s; ignored", federation.alpha, federation.method, method.alpha
+            )
+        alpha = method.alpha
+    elif federation.alpha is not None:
+        alpha = federation.alpha
+    else:
+        alpha = 0.5 if labelled else 0.0
+    if alpha > 0 and method.learns_from_probes and not labelled:
+        raise ConfigError(
+            f"--alpha {alpha:g}: the probes carry no labels; accepted without labels is 0 (with --kl-decay T)"
+        )
+    return alpha
+
+
+def _cadence(rounds: int, tail: int, merge_every: int, cheap: bool) -> int:
+    """Rounds between evaluations: 1 where that is cheap, else so that about 20 fall into the tail, 300 into the run.
+
+    A cadence that shares a factor with the merge cycle would see only some phases of it (always just after a
+    merge, say), so the next coprime one is taken.
+    """
+    if cheap:
+        return 1
+    cadence = max(1, min(rounds // 300, tail // 20))
+    while math.gcd(cadence, max(1, merge_every)) > 1:
+        cadence += 1
+    return cadence
+
+
+@dataclass(frozen=True)
+class Channel:
+    """The consensus channel in one round: the loss is `label` x CE + `consensus` x KL."""
+
+    label: float
+    consensus: float
+
+    @property
+    def trains(self) -> bool:
+        return self.label > 0 or self.consensus > 0
+
+    @property
+    def speaks(self) -> bool:
+        """Ballots are sent only where they can change the loss."""
+        return self.consensus > 0
+
+
+CLOSED = Channel(0.0, 0.0)
+
+
+def decay(round: int, warmup: int, window: int) -> float:
+    """lambda_r = max(0, 1 - (r - W) / T); 1 throughout where no window is set."""
+    return max(0.0, 1.0 - (round - warmup) / window) if window else 1.0
+
+
+def channel(federation: Federation, round: int, warmup: int | None) -> Channel:
+    """The channel of one round of a resolved federation. `warmup` None: an automatic warm-up not yet over."""
+    method = METHODS[federation.method]
+    assert federation.alpha is not None
+    if not method.learns_from_probes:
+        return CLOSED
+    if not method.waits:
+        warmup = 0
+    if warmup is None or round <= warmup:
+        return CLOSED
+    consensus = (1.0 - federation.alpha) * decay(round, warmup, federation.kl_decay)
+    return Channel(federation.alpha, consensus if method.sent is not Sent.NOTHING else 0.0)
+
+
+def merges(federation: Federation, round: int) -> bool:
+    """Whether a resolved federation merges at the end of this round.
+
+    With an automatic warm-up merges keep to the clock from the start: two nodes may see the channel open in
+    different rounds, and a merge that only one of them makes is no merge.
+    """
+    method = METHODS[federation.method]
+    assert federation.merge_every is not None
+    if not federation.merge_every or round % federation.merge_every:
+        return False
+    return not (method.waits and isinstance(federation.warmup, int)) or round > federation.warmup
+
+
+def evaluates(federation: Federation, round: int) -> bool:
+    assert federation.eval_every is not None
+    return round % federation.eval_every == 0 or round == federation.rounds
+
+
+def in_tail(federation: Federation, round: int) -> bool:
+    """Whether this evaluated round counts for the tail: in its window and on the cadence.
+
+    The last round is always evaluated; off the cadence it would weigh the phase just after a merge too much.
+    """
+    assert federation.tail is not None and federation.eval_every is not None
+    if federation.eval_every > federation.tail:
+        return round == federation.rounds
+    return round > federation.rounds - federation.tail and round % federation.eval_every == 0

@@ -1,0 +1,78 @@
+"""Closed forms for the bytes of a cell: the paper's accounting, and what this project sends.
+
+Two things the paper's tables show and this follows: its ballots count for every round after the warm-up, faded out or
+not; and FedDF counts only its merges (its server holds the models and needs no ballots).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from p2p_tally.ids import ranked_names
+from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.schedule import channel, merges, resolve
+from p2p_tally.protocol.ballots import BallotFormat, Form
+from runner.experiments import Cell
+from runner.record import whole
+from topologies import Topology, build, merge_bytes
+
+
+@dataclass(frozen=True)
+class CellBytes:
+    name: str
+    accounting: str
+    bytes_per_probe: float
+    payload_bytes: int  # the paper's
+    sent_bytes: int | float  # ours, mean over peers
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "accounting": self.accounting,
+            "bytes_per_probe": self.bytes_per_probe,
+            "payload_bytes": self.payload_bytes,
+            "sent_bytes": self.sent_bytes,
+        }
+
+
+def cell_bytes(cell: Cell) -> CellBytes:
+    """Both closed forms for one cell. Probes are taken to be labelled where alpha is not 0."""
+    facts = cell.facts
+    federation = resolve(cell.federation, labelled=cell.federation.alpha != 0)
+    votes = facts.votes_per_round or federation.probes_per_round
+    method = METHODS[federation.method]
+    rounds = range(1, federation.rounds + 1)
+    warmup = federation.warmup if isinstance(federation.warmup, int) else 0
+    merged = sum(merges(federation, r) for r in rounds)
+    spoken = sum(channel(federation, r, warmup).speaks for r in rounds)
+
+    form: dict[Sent, Form] = {Sent.VOTES: federation.ballot, Sent.TOP_K: "top-k", Sent.SOFT: "soft"}
+    ballot = 0
+    counted = 0
+    if method.sent is not Sent.NOTHING and federation.alpha != 1:
+        ballot = BallotFormat(form[method.sent], votes, facts.classes, federation.top_k).largest
+        counted = 0 if method.distils_merged else max(0, federation.rounds - warmup)
+    others = federation.nodes - 1
+    merge = 4 * facts.parameters * (2 if cell.accounting == "star" else others)
+    topology = build(
+        federation.topology, ranked_names(federation.nodes), degree=federation.degree, seed=federation.seed
+    )
+    return CellBytes(
+        name=cell.name,
+        accounting=cell.accounting,
+        bytes_per_probe=ballot / votes,
+        payload_bytes=others * ballot * counted + merge * merged,
+        sent_bytes=whole(
+            (
+                round(federation.nodes * _degrees(topology, federation.rounds) * ballot * spoken)
+                + round(federation.nodes * merge_bytes(topology, facts.parameters)) * merged
+            )
+            / federation.nodes
+        ),
+    )
+
+
+def _degrees(topology: Topology, rounds: int) -> float:
+    """Mean neighbours a peer has in a round."""
+    sampled = range(1, rounds + 1) if topology.varies else range(1, 2)
+    degrees = [2 * topology.graph(r).number_of_edges() / len(topology.members) for r in sampled]
+    return float(sum(degrees) / len(degrees))

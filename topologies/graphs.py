@@ -1,0 +1,198 @@
+"""Named topologies: one row a name. Owns the names, what each accepts, and that what is built is connected.
+
+The edges themselves are drawn in shapes.py, or read from a file.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+
+from topologies import shapes
+from topologies.errors import TopologyError
+from topologies.graph_files import read_edges
+from topologies.topology import Edge, Schedule, Topology
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a topology is built from. `argument` is what follows the colon of the name."""
+
+    name: str
+    argument: str
+    members: tuple[str, ...]
+    degree: int | None
+    seed: int
+
+    @property
+    def count(self) -> int:
+        return len(self.members)
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.count}"
+
+
+@dataclass(frozen=True)
+class Row:
+    plan: Callable[[Request], Schedule]
+    summary: str
+    argument: str = ""  # how the argument is spelled, if the name takes one
+    takes_degree: bool = False
+
+
+def build(name: str, members: Sequence[str], *, degree: int | None = None, seed: int = 0) -> Topology:
+    """The topology of that name over the members, given in rank order.
+
+    `degree` chooses for gossip, gossip-k and small-world; elsewhere it may only repeat what is so anyway.
+    """
+    row, argument = _look_up(name)
+    request = Request(name, argument, _checked(members), degree, seed)
+    if degree is not None and degree < 1:
+        raise TopologyError(f"{request}: degree {degree} is too small; it must be 1 or more")
+    schedule = row.plan(request)
+    if request.count == 1 and row is not ROWS["file"]:
+        schedule = Schedule(lambda _: ())  # one member has no one to be joined to, whatever the name
+    topology = Topology(name, request.members, schedule)
+    _check_degree(topology, request, row.takes_degree)
+    _check_connected(topology)
+    return topology
+
+
+def _look_up(name: str) -> tuple[Row, str]:
+    word, colon, argument = name.partition(":")
+    row = ROWS.get(word)
+    if row is None or bool(colon) != bool(row.argument) or (colon and not argument):
+        raise TopologyError(f"topology {name!r} is unknown; accepted: {', '.join(NAMES)}")
+    return row, argument
+
+
+def _checked(members: Sequence[str]) -> tuple[str, ...]:
+    if not members:
+        raise TopologyError("a topology needs at least one member")
+    seen: set[str] = set()
+    for member in members:
+        if member in seen:
+            raise TopologyError(f"member {member!r} is given twice; names must differ")
+        seen.add(member)
+    return tuple(members)
+
+
+def _check_degree(topology: Topology, request: Request, taken: bool) -> None:
+    """Where no degree is chosen a true one passes: one option then serves a comparison of several names."""
+    few, many = min(topology.degrees()), max(topology.degrees())
+    if request.degree is None or (taken and request.count > 1) or few == many == request.degree:
+        return
+    has = f"{few}" if few == many else f"{few} to {many}"
+    raise TopologyError(f"{request}: degree {request.degree} contradicts it, a node has {has} neighbours; leave it out")
+
+
+def _check_connected(topology: Topology) -> None:
+    """Over a period. What is redrawn without end is so by design: gossip-k each time, matchings in time."""
+    if topology.period is None or topology.is_complete():
+        return
+    first = topology.members[0]
+    reached = nx.node_connected_component(topology.union(), first)
+    for member in topology.members:
+        if member not in reached:
+            raise TopologyError(f"{topology.name}: not connected: there is no path from {first!r} to {member!r}")
+
+
+def _power_of_two(request: Request) -> int:
+    """The exponent of N, or a TopologyError."""
+    length = request.count.bit_length()
+    if request.count.bit_count() != 1:
+        below, above = 2 ** (length - 1), 2**length
+        raise TopologyError(f"{request}: the number of members must be a power of two, such as {below} or {above}")
+    return length - 1
+
+
+def _degree(request: Request, accepted: range, usual: int) -> int:
+    degree = usual if request.degree is None else request.degree
+    if degree in accepted:
+        return degree
+    values = [str(value) for value in accepted]
+    spelled = values if len(values) <= 6 else [*values[:3], "...", values[-1]]
+    raise TopologyError(f"{request}: degree {degree} is not possible; accepted: {', '.join(spelled)}")
+
+
+def _gossip(request: Request, epoch: int = 0) -> Iterable[Edge]:
+    count = request.count
+    if count == 2:
+        return shapes.regular(count, _degree(request, range(1, 2), 1), request.seed, epoch)
+    # Degrees add up to twice the edges, so an odd number of nodes cannot have an odd degree each.
+    accepted = range(2, count, 1 + count % 2)
+    usual = (count - 1).bit_length()  # ceil(log2 N)
+    degree = _degree(request, accepted, usual if usual in accepted else usual + 1)
+    return shapes.regular(count, degree, request.seed, epoch)
+
+
+def _small_world(request: Request) -> Iterable[Edge]:
+    if request.count == 2:
+        _degree(request, range(1, 2), 1)
+        return shapes.line(2)
+    accepted = range(2, request.count, 2)  # as many to the left as to the right
+    return shapes.small_world(request.count, _degree(request, accepted, min(4, accepted[-1])), request.seed)
+
+
+def _hypercube(request: Request) -> Iterable[Edge]:
+    _power_of_two(request)
+    return shapes.hypercube(request.count)
+
+
+def _gossip_redrawn(request: Request) -> Schedule:
+    if not request.argument.isdecimal() or int(request.argument) < 1:
+        raise TopologyError(f"{request.name}: K, the rounds between redraws, must be a whole number from 1")
+    every = int(request.argument)
+    return Schedule(lambda epoch: _gossip(request, epoch), hold=every, phases=None)
+
+
+def _one_peer_exponential(request: Request) -> Schedule:
+    return Schedule(lambda dimension: shapes.across(request.count, dimension), phases=_power_of_two(request))
+
+
+def _matchings(request: Request) -> Schedule:
+    return Schedule(lambda epoch: shapes.matching(request.count, request.seed, epoch), phases=None)
+
+
+def _stays(draw: Callable[[Request], Iterable[Edge]]) -> Callable[[Request], Schedule]:
+    return lambda request: Schedule(lambda _: draw(request))
+
+
+def _sized(shape: Callable[[int], Iterable[Edge]]) -> Callable[[Request], Schedule]:
+    return _stays(lambda request: shape(request.count))
+
+
+ROWS: dict[str, Row] = {
+    "mesh": Row(_sized(shapes.mesh), "everyone with everyone"),
+    "ring": Row(_sized(shapes.ring), "a cycle in rank order"),
+    "gossip": Row(_stays(_gossip), "random, d neighbours each; d is ceil(log2 N) unless given", takes_degree=True),
+    "star": Row(_sized(shapes.star), "the first member is the hub of all others"),
+    "line": Row(_sized(shapes.line), "a path in rank order"),
+    "barbell": Row(_sized(shapes.barbell), "two meshes joined by an edge, or over one node if N is odd"),
+    "torus": Row(_sized(shapes.torus), "a grid that wraps, as square as N allows; N not prime"),
+    "hypercube": Row(_stays(_hypercube), "ranks that differ in one bit; N a power of two"),
+    "small-world": Row(
+        _stays(_small_world),
+        "a ring of k neighbours each (4 unless given), a tenth of it rewired",
+        takes_degree=True,
+    ),
+    "erdos-renyi": Row(
+        _stays(lambda request: shapes.erdos_renyi(request.count, request.seed)),
+        "each edge at random with probability 2 ln N / N",
+    ),
+    "exponential": Row(_sized(shapes.exponential), "neighbours 1, 2, 4, ... hops away, both ways"),
+    "file": Row(
+        _stays(lambda request: read_edges(request.argument, request.members)),
+        "read from an edge list (.edges, .txt, .csv), .graphml or .json",
+        argument="PATH",
+    ),
+    "gossip-k": Row(_gossip_redrawn, "gossip redrawn every K rounds", argument="K", takes_degree=True),
+    "one-peer-exponential": Row(
+        _one_peer_exponential,
+        "round r: one partner, 2^((r-1) mod log2 N) hops away by XOR; N a power of two",
+    ),
+    "matchings": Row(_matchings, "random pairs, drawn anew each round"),
+}
+
+# As an operator spells them, and what they are.
+NAMES: dict[str, str] = {f"{name}:{row.argument}" if row.argument else name: row.summary for name, row in ROWS.items()}

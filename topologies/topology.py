@@ -1,0 +1,146 @@
+"""A topology: which members are neighbours in which round, and their mixing weights.
+
+Owns the lookups that every node makes every round; how the edges are drawn is the schedule's business.
+"""
+
+from bisect import bisect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import combinations
+
+import networkx as nx
+
+from topologies.errors import TopologyError
+from topologies.mixing import metropolis_row
+
+Edge = tuple[int, int]  # two ranks, in either order; repeats are harmless
+
+# Graphs kept at once: all the phases of a periodic schedule up to 2^32 members, and room for a node that
+# asks some rounds back, while a graph redrawn each round does not pile up over a long run.
+KEPT = 32
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which edges stand in which round: phases 0, 1, ... follow each other, each with a graph of its own."""
+
+    draw: Callable[[int], Iterable[Edge]]  # the edges of a phase: the same ones each time it is asked
+    hold: int = 1  # rounds that a phase lasts
+    phases: int | None = 1  # how many until the first comes again; None: drawn anew without end
+
+    def phase(self, round: int) -> int:
+        phase = (round - 1) // self.hold
+        return phase if self.phases is None else phase % self.phases
+
+
+class Topology:
+    """A connected graph over the members, or one for each round. Members are in rank order, rounds from 1."""
+
+    def __init__(self, name: str, members: Iterable[str], schedule: Schedule) -> None:
+        self.name = name
+        self.members = tuple(members)
+        self._rank = {member: rank for rank, member in enumerate(self.members)}
+        self._schedule = schedule
+        self._phase = lru_cache(maxsize=KEPT)(self._draw)
+
+    def __repr__(self) -> str:
+        return f"Topology({self.name!r}, {len(self.members)} members)"
+
+    @property
+    def period(self) -> int | None:
+        """Rounds after which the graphs repeat: 1 if they never change, None if they never repeat."""
+        return None if self._schedule.phases is None else self._schedule.phases * self._schedule.hold
+
+    @property
+    def hold(self) -> int:
+        """Rounds that a graph stands before the next one, where it varies."""
+        return self._schedule.hold
+
+    @property
+    def varies(self) -> bool:
+        """Whether the graph may differ from round to round."""
+        return self.period != 1
+
+    def graph(self, round: int = 1) -> nx.Graph:
+        """The graph of a round, its nodes the members in rank order. Shared, so frozen: copy to change it."""
+        return self._at(round).graph
+
+    def union(self, rounds: int | None = None) -> nx.Graph:
+        """Every edge of rounds 1 to `rounds`; without it, every edge that can ever be used.
+
+        A graph redrawn at random without end can use any edge: its union is the complete graph, O(N^2).
+        """
+        if rounds is None and self.period is None:
+            return nx.freeze(_graph(self.members, combinations(self.members, 2)))
+        last = rounds if rounds is not None else self.period or 1
+        if last < 1:
+            raise TopologyError(f"a union over {last} rounds: rounds start at 1")
+        phases = {self._schedule.phase(round): round for round in range(1, last + 1)}
+        if len(phases) == 1:
+            return self.graph(last)
+        edges = (edge for round in phases.values() for edge in self._at(round).edges())
+        return nx.freeze(_graph(self.members, edges))
+
+    def neighbours(self, member: str, round: int = 1) -> tuple[str, ...]:
+        """Who shares an edge with the member in that round, in rank order."""
+        phase = self._at(round)
+        try:
+            return phase.neighbours[member]
+        except KeyError:
+            raise TopologyError(f"{member!r} is not one of the {len(self.members)} members") from None
+
+    def weights(self, member: str, round: int = 1) -> dict[str, float]:
+        """Metropolis-Hastings weights of the member and its neighbours, in rank order; they sum to 1."""
+        neighbours = self.neighbours(member, round)
+        degrees = self._at(round).neighbours
+        own, others = metropolis_row(len(neighbours), [len(degrees[other]) for other in neighbours])
+        place = bisect(neighbours, self._rank[member], key=self._rank.__getitem__)
+        names = (*neighbours[:place], member, *neighbours[place:])
+        return dict(zip(names, (*others[:place], own, *others[place:]), strict=True))
+
+    def degrees(self, round: int = 1) -> tuple[int, ...]:
+        """How many neighbours each member has in that round, in rank order."""
+        return self._at(round).degrees
+
+    def is_complete(self, round: int = 1) -> bool:
+        """Whether everyone is everyone's neighbour in that round."""
+        return self._at(round).complete
+
+    def _at(self, round: int) -> "_Phase":
+        if round < 1:
+            raise TopologyError(f"round {round}: rounds start at 1")
+        return self._phase(self._schedule.phase(round))
+
+    def _draw(self, phase: int) -> "_Phase":
+        return _Phase(self.members, self._schedule.draw(phase))
+
+
+class _Phase:
+    """One graph, as the lookups need it. As networkx's it is made when first asked for: a mesh is large."""
+
+    def __init__(self, members: tuple[str, ...], edges: Iterable[Edge]) -> None:
+        adjacent: list[list[int]] = [[] for _ in members]
+        for one, other in edges:
+            adjacent[one].append(other)
+            adjacent[other].append(one)
+        self.neighbours = {
+            member: tuple(members[rank] for rank in sorted(set(ranks)))
+            for member, ranks in zip(members, adjacent, strict=True)
+        }
+        self.degrees = tuple(map(len, self.neighbours.values()))
+        self.complete = min(self.degrees) == len(members) - 1
+
+    def edges(self) -> Iterable[tuple[str, str]]:
+        return ((member, other) for member, others in self.neighbours.items() for other in others)
+
+    @cached_property
+    def graph(self) -> nx.Graph:
+        return nx.freeze(_graph(tuple(self.neighbours), self.edges()))
+
+
+def _graph(members: tuple[str, ...], edges: Iterable[tuple[str, str]]) -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_nodes_from(members)
+    graph.add_edges_from(edges)
+    return graph
