@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from p2p_tally.config import Federation, NodeSettings, Options, parse_options, read_options
-from p2p_tally.errors import OperatorError
+from p2p_tally.config import (
+    DaemonSettings,
+    Federation,
+    NodeSettings,
+    Options,
+    ServiceSettings,
+    Settings,
+    parse_options,
+    read_options,
+)
+from p2p_tally.errors import ConfigError, OperatorError
 
 if TYPE_CHECKING:
     from runner.payload import CellBytes
@@ -52,10 +61,7 @@ def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Cal
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=None,
-                # Values stay text until the model reads them, so a bad one gets the model's one-line message.
-                annotation=Annotated[
-                    str | None, typer.Option(_flag(name), metavar=about["metavar"], help=_help(about))
-                ],
+                annotation=_annotation(name, about),
             )
             for name, about in fields.items()
         ]
@@ -69,8 +75,12 @@ def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Cal
     return decorate
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _annotation(name: str, about: dict[str, Any]) -> Any:
+    """A switch for yes or no; otherwise text, which the model reads, so that a bad value gets its one-line message."""
+    flag = "--" + name.replace("_", "-")
+    if about["default"] is False:
+        return Annotated[bool | None, typer.Option(flag, help=about["meaning"], show_default=False)]
+    return Annotated[str | None, typer.Option(flag, metavar=about["metavar"], help=_help(about))]
 
 
 def _help(about: dict[str, Any]) -> str:
@@ -78,33 +88,153 @@ def _help(about: dict[str, Any]) -> str:
     return f"{about['meaning']}{default}"
 
 
-def collect_options(given: dict[str, Any], config: Path | None) -> tuple[Federation, NodeSettings]:
+def collect_options(
+    given: dict[str, Any], config: Path | None, settings: type[Settings]
+) -> tuple[Federation, Settings]:
     """The command line's options over those of the file."""
     if config is None:
-        return parse_options(given)
+        return parse_options(given, settings)
     from_file = read_options(config)
-    parse_options(from_file, source=str(config))  # so that a bad key is blamed on the file
-    return parse_options({**from_file, **given})
+    parse_options(from_file, settings, source=str(config))  # so that a bad key is blamed on the file
+    return parse_options({**from_file, **given}, settings)
 
 
 @app.command()
 @takes_options(Federation, NodeSettings)
 def simulate(*, config: ConfigFile = None, as_json: Json = False, given: dict[str, Any]) -> None:
     """Run N nodes in one process and show how well they learn together."""
-    federation, settings = collect_options(given, config)
-    from runner.folder import fresh_folder
+    federation, settings = collect_options(given, config, NodeSettings)
     from runner.progress import Progress
     from runner.simulate import simulate as run_simulation
 
-    if settings.out is None:
-        name = f"{federation.method}-{federation.topology.partition(':')[0]}-{federation.nodes}-seed{federation.seed}"
-        settings = settings.model_copy(update={"out": fresh_folder(Path("runs"), name)})
+    settings = _with_folder(federation, settings)
     with Progress(federation.rounds) as progress:
         run = run_simulation(federation, settings, progress.show)
+    _show_run(run, as_json)
+
+
+@app.command()
+@takes_options(Federation, ServiceSettings)
+def launch(
+    *,
+    config: ConfigFile = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="go on with the stopped run in this folder")
+    ] = None,
+    as_json: Json = False,
+    given: dict[str, Any],
+) -> None:
+    """Run N nodes as daemons on this machine, over real sockets. Ctrl-C ends them all; --resume goes on."""
+    from runner.launch import launch as run_daemons
+    from runner.launch import resume_options
+    from runner.progress import Progress
+
+    if resume is not None:
+        if given or config:
+            raise ConfigError("--resume: goes on with the run as it was; no other option is accepted beside it")
+        federation, settings = resume_options(resume)
+    else:
+        federation, settings = collect_options(given, config, ServiceSettings)
+        settings = _with_folder(federation, settings)
+    with Progress(federation.rounds) as progress:
+        run = run_daemons(federation, settings, progress.show, resume is not None)
+    _show_run(run, as_json)
+
+
+@app.command()
+@takes_options(Federation, DaemonSettings)
+def node(
+    *,
+    config: ConfigFile = None,
+    as_json: Json = False,
+    report: Annotated[bool, typer.Option("--report", hidden=True)] = False,
+    listen_fd: Annotated[int | None, typer.Option("--listen-fd", hidden=True)] = None,
+    resume_round: Annotated[int | None, typer.Option("--resume-round", hidden=True)] = None,
+    given: dict[str, Any],
+) -> None:
+    """Run one node of a federation. Without --topology the --peers are its neighbours; with it, all other members."""
+    federation, settings = collect_options(given, config, DaemonSettings)
+    membership = "topology" in given or (config is not None and "topology" in read_options(config))
+    import socket
+
+    from p2p_tally.node.daemon import Daemon, run_daemon
+
+    inherited = None if listen_fd is None else socket.socket(fileno=listen_fd)
+    daemon = Daemon(federation, settings, membership=membership, resume_round=resume_round, inherited=inherited)
+    if report:
+        _print_json({"federation": daemon.task.federation.model_dump(mode="json")})
+    result = run_daemon(daemon, _print_json if report else lambda _: None, lifeline=report)
+    if report or as_json:
+        _print_json(result)
+    elif result["finished"]:
+        print(f"{result['name']}: finished {result['round']} rounds, parameters {result['parameters_sha256']}")
+    else:
+        print(f"{result['name']}: stopped after round {result['round']}; go on with --resume")
+
+
+@app.command()
+def status(
+    urls: Annotated[list[str], typer.Argument(help="admin addresses of nodes, e.g. http://127.0.0.1:7101")],
+    watch: Annotated[bool, typer.Option("--watch", help="keep the table current until Ctrl-C")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show where running nodes are."""
+    import asyncio
+
+    from runner.status import ask, show
+
     if as_json:
-        print(json.dumps(run.summary()))
+        _print_json({"nodes": asyncio.run(ask(urls))})
+    else:
+        asyncio.run(show(urls, watch))
+
+
+@app.command()
+def topology(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="mesh, ring, gossip, star, torus, ...")],
+    nodes: Annotated[int, typer.Option(help="number of nodes")] = 8,
+    degree: Annotated[int | None, typer.Option(help="neighbours a node, for graphs that take a degree")] = None,
+    seed: Annotated[int, typer.Option(help="seed of random graphs")] = 0,
+    probes: Annotated[int, typer.Option(help="votes a round, for the bytes")] = 16,
+    classes: Annotated[int, typer.Option(help="classes, for the bytes")] = 10,
+    parameters: Annotated[int, typer.Option(help="model size, for the bytes")] = 4810,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="draw the graph: .svg, .png or .pdf")] = None,
+    as_json: Json = False,
+) -> None:
+    """Facts of a graph: degree, diameter, spectral gap, bytes a round. Several names give a comparison."""
+    from runner.topology import compare, draw, facts
+
+    found = [facts(name, nodes, degree, seed, probes, classes, parameters) for name in names]
+    if plot is not None:
+        draw(names, nodes, degree, seed, plot)
+    if as_json:
+        for row in found:
+            _print_json(row)
+    else:
+        compare(found, classes)
+
+
+def _with_folder(federation: Federation, settings: Settings) -> Settings:
+    """A run folder of its own where the operator named none."""
+    from runner.folder import fresh_folder
+
+    if settings.out is not None:
+        return settings
+    name = f"{federation.method}-{federation.topology.partition(':')[0]}-{federation.nodes}-seed{federation.seed}"
+    return settings.model_copy(update={"out": fresh_folder(Path("runs"), name)})
+
+
+def _show_run(run: "Run", as_json: bool) -> None:
+    if as_json:
+        from runner.folder import plain
+
+        _print_json(plain(run.summary()))
     else:
         _print_run(run)
+
+
+def _print_json(values: dict[str, Any]) -> None:
+    print(json.dumps(values), flush=True)
 
 
 @app.command()
@@ -119,7 +249,7 @@ def payload(
     experiment = load_experiment(preset)
     cells = [cell_bytes(cell) for cell in experiment.cells]
     if as_json:
-        print(json.dumps({"preset": experiment.name, "cells": [cell.as_json() for cell in cells]}))
+        _print_json({"preset": experiment.name, "cells": [cell.as_json() for cell in cells]})
     else:
         _print_payload(experiment.title, cells)
 

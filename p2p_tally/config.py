@@ -8,7 +8,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -18,6 +18,7 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.ids import Digest, digest
 
 MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "diloco"]
+Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed"]
 
 # Two bytes name at most this many classes.
@@ -56,7 +57,8 @@ class Options(BaseModel):
         if name not in cls.model_fields:
             return f"{where}unknown key {name!r}; known keys: {', '.join(sorted(cls.model_fields))}"
         accepted = cls.about(name)["accepted"]
-        return f"{where}--{name.replace('_', '-')} {first['input']}: accepted is {accepted}"
+        value = " ".join(str(first["input"]).split())  # one line, whatever was given
+        return f"{where}--{name.replace('_', '-')} {value}: accepted is {accepted}"
 
     @classmethod
     def about(cls, name: str) -> dict[str, Any]:
@@ -106,14 +108,13 @@ class Federation(Options):
     probes_per_round: int = option(
         16, "probes sampled a round", "a whole number from 1", metavar="B", agreed=True, ge=1
     )
-    warmup: int | Literal["auto"] | None = option(
+    warmup: Annotated[int, Field(ge=0)] | Literal["auto"] | None = option(
         None,
         "rounds before the channel opens; auto: once the peers are right on half of the labelled probes "
         "[default: a tenth of the rounds]",
         "a whole number from 0, or auto",
         metavar="W|auto",
         agreed=True,
-        union_mode="left_to_right",
     )
     alpha: float | None = option(
         None,
@@ -174,26 +175,71 @@ class Federation(Options):
     data: str = option(
         "digits",
         "private data and test set",
-        "digits, npz:FILE or package.module:function",
+        "digits, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function",
         metavar="SOURCE",
         min_length=1,
     )
     probes: str = option(
         "holdout",
-        "public probes: held out of the data, or another source",
-        "holdout, npz:FILE or package.module:function",
+        "public probes: held out of the data, or another source (a whole data set gives its inputs without labels)",
+        "holdout, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function",
         metavar="SOURCE",
         min_length=1,
     )
     probe_count: int | None = option(
         None, "size of the probe pool [default: the source's own]", "a whole number from 1", metavar="P", ge=1
     )
-    partition: str = option(
-        "dirichlet:0.5", "how the private data is cut", "dirichlet:A, iid or shards:K", metavar="HOW", min_length=1
+    anchor: int = option(
+        0,
+        "labelled training examples set apart to stand first among the probes of another source; 0: none",
+        "a whole number from 0",
+        metavar="P",
+        ge=0,
     )
-    model: str = option("auto", "the model", "auto, mlp, cnn or package.module:function", metavar="MODEL", min_length=1)
-    width: int = option(0, "width of mlp and cnn; 0: the model's own", "a whole number from 0", metavar="W", ge=0)
-    depth: int = option(0, "depth of mlp and cnn; 0: the model's own", "a whole number from 0", metavar="D", ge=0)
+    anchor_per_round: int = option(
+        4,
+        "probes a round that come from the anchor, where there is one",
+        "a whole number from 1",
+        metavar="B",
+        agreed=True,
+        ge=1,
+    )
+    partition: str = option(
+        "dirichlet:0.5",
+        "how the private data is cut",
+        "dirichlet:A, iid, shards:K or chunks",
+        metavar="HOW",
+        min_length=1,
+    )
+    augment: Augmentation = option(
+        "auto",
+        "how private images are varied at each step; auto: as is usual for the data set",
+        "auto, none or crop-flip",
+        metavar="HOW",
+    )
+    vocabulary: int = option(
+        2048,
+        "text: tokens of the byte-pair tokenizer",
+        f"a whole number from 256 (every byte) to {MAX_CLASSES} (a vote is at most two bytes)",
+        metavar="V",
+        agreed=True,
+        ge=256,
+        le=MAX_CLASSES,
+    )
+    context: int = option(256, "text: tokens in a window", "a whole number from 1", metavar="T", agreed=True, ge=1)
+    model: str = option(
+        "auto",
+        "the model",
+        "auto, mlp, cnn, resnet18, tinygpt or package.module:function",
+        metavar="MODEL",
+        min_length=1,
+    )
+    width: int = option(
+        0, "width of mlp, cnn and tinygpt; 0: the model's own", "a whole number from 0", metavar="W", ge=0
+    )
+    depth: int = option(
+        0, "depth of mlp, cnn and tinygpt; 0: the model's own", "a whole number from 0", metavar="D", ge=0
+    )
     lr: float = option(1e-3, "AdamW step size", "a positive number", metavar="LR", gt=0)
     weight_decay: float = option(5e-4, "AdamW weight decay", "a number from 0", metavar="WD", ge=0)
     clip: float = option(0.0, "clip the gradient's norm to this; 0: do not", "a number from 0", metavar="NORM", ge=0)
@@ -247,6 +293,67 @@ class NodeSettings(Options):
     out: Path | None = option(
         None, "run folder [default: runs/ and a name made from the run]", "a folder", metavar="FOLDER"
     )
+    data_root: Path | None = option(
+        None, "folder of the data sets cifar10, cifar100, stl10 and wikitext2", "a folder", metavar="FOLDER"
+    )
+    download: bool = option(
+        False, "fetch such a data set into that folder where it is missing", "given or not given", metavar="FLAG"
+    )
+
+
+class ServiceSettings(NodeSettings):
+    """What a node over real sockets needs besides, alone or launched with others."""
+
+    barrier_timeout: Annotated[float, Field(gt=0)] | Literal["auto"] = option(
+        "auto",
+        "seconds to wait for a neighbour; auto: follows the waits seen",
+        "a positive number of seconds, or auto",
+        metavar="S|auto",
+    )
+    quorum: int | None = option(
+        None,
+        "least votes, own included, to distill on [default: a majority of the neighbourhood]",
+        "a whole number from 1",
+        metavar="Q",
+        ge=1,
+    )
+    checkpoint_every: int | None = option(
+        None,
+        "rounds between checkpoints; 0: none [default: a twentieth of the rounds]",
+        "a whole number from 0",
+        metavar="ROUNDS",
+        ge=0,
+    )
+    log_format: Literal["text", "json"] = option("text", "form of the log lines", "text or json", metavar="FORM")
+
+
+class DaemonSettings(ServiceSettings):
+    """What one daemon needs besides: who it is, and where it and its peers are."""
+
+    name: str | None = option(
+        None, "this node's name, as its peers write it [default: its address]", "a short plain name", metavar="NAME"
+    )
+    listen: str = option("127.0.0.1:7001", "where peers reach this node", "HOST:PORT", metavar="HOST:PORT")
+    peers: str = option(
+        "",
+        "its neighbours; with --topology all the other members",
+        "HOST:PORT or NAME=HOST:PORT, separated by commas",
+        metavar="ADDRESS,...",
+    )
+    rank: int | None = option(
+        None,
+        "cut --data into --nodes shards and take this one [default: all of --data is this node's own]",
+        "a whole number from 0, below --nodes",
+        metavar="I",
+        ge=0,
+    )
+    admin: str | None = option(
+        None, "where /healthz, /readyz, /status and /metrics are served", "HOST:PORT", metavar="HOST:PORT"
+    )
+    resume: bool = option(False, "go on from the last checkpoint in --out", "given or not given", metavar="FLAG")
+    insecure: bool = option(
+        False, "listen beyond this machine without transport security", "given or not given", metavar="FLAG"
+    )
 
 
 def read_options(path: Path) -> dict[str, Any]:
@@ -260,16 +367,21 @@ def read_options(path: Path) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in values.items()}
 
 
-def parse_options(values: Mapping[str, Any], *, source: str = "") -> tuple[Federation, NodeSettings]:
+Settings = TypeVar("Settings", bound=NodeSettings)
+
+
+def parse_options(
+    values: Mapping[str, Any], settings: type[Settings], *, source: str = ""
+) -> tuple[Federation, Settings]:
     """Flat keys, as from a file or the command line, as the two option sets they belong to."""
-    own = {key: value for key, value in values.items() if key in NodeSettings.model_fields}
+    own = {key: value for key, value in values.items() if key in settings.model_fields}
     rest = {key: value for key, value in values.items() if key not in own}
     unknown = sorted(set(rest) - set(Federation.model_fields))
     if unknown:
-        known = sorted({*Federation.model_fields, *NodeSettings.model_fields})
+        known = sorted({*Federation.model_fields, *settings.model_fields})
         where = f"{source}: " if source else ""
         raise ConfigError(f"{where}unknown key {unknown[0]!r}; known keys: {', '.join(known)}")
-    return Federation.parse(rest, source=source), NodeSettings.parse(own, source=source)
+    return Federation.parse(rest, source=source), settings.parse(own, source=source)
 
 
 def write_options(path: Path, federation: Federation, settings: NodeSettings) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 
 from runner.record import Run, cell_name
@@ -42,15 +43,15 @@ def save(figure: Figure, path: Path) -> None:
 def accuracy_figure(run: Run, path: Path) -> None:
     """Test accuracy over the rounds: the mean of the peers, its band, every merge, the warm-up."""
     federation, rounds, accuracy = run.federation, run.rounds, run.accuracy
-    mean, spread = accuracy.mean(1), accuracy.std(1)
+    mean, spread = np.nanmean(accuracy, 1), np.nanstd(accuracy, 1)
     colour = COLOURS[federation.method]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 4.2), layout="constrained")
         axes = figure.add_subplot()
         axes.fill_between(
             rounds,
-            accuracy.min(1),
-            accuracy.max(1),
+            np.nanmin(accuracy, 1),
+            np.nanmax(accuracy, 1),
             color=colour,
             alpha=0.12,
             lw=0,
@@ -60,7 +61,7 @@ def accuracy_figure(run: Run, path: Path) -> None:
             rounds, mean - spread, mean + spread, color=colour, alpha=0.3, lw=0, label="± 1 std over peers"
         )
         axes.plot(rounds, mean, color=colour, lw=1.8, label="mean over peers")
-        bottom = max(0.0, float(accuracy.min()) - 4)
+        bottom = max(0.0, float(np.nanmin(accuracy)) - 4)
         merged = run.merge_rounds
         if 0 < len(merged) <= 60:
             axes.plot(merged, [bottom] * len(merged), "k^", ms=6, clip_on=False, label="merge", ls="none")
@@ -81,7 +82,7 @@ def accuracy_figure(run: Run, path: Path) -> None:
                 color="#555555",
             )
         axes.set_xlim(0, federation.rounds)
-        axes.set_ylim(bottom, min(100.0, float(accuracy.max()) + 3))
+        axes.set_ylim(bottom, min(100.0, float(np.nanmax(accuracy)) + 3))
         axes.set_xlabel("round")
         axes.set_ylabel("test accuracy (%)")
         summary = run.summary()

@@ -1,5 +1,6 @@
 """How a long run shows itself on stderr: a live bar on a terminal, a line now and then anywhere else."""
 
+import math
 import statistics
 from types import TracebackType
 from typing import Self
@@ -41,8 +42,8 @@ class Progress:
         self._bar.stop()
 
     def show(self, line: RoundLine) -> None:
-        mean = statistics.fmean(line.accuracy)
-        spread = statistics.pstdev(line.accuracy)
+        known = [accuracy for accuracy in line.accuracy if not math.isnan(accuracy)]
+        mean, spread = statistics.fmean(known), statistics.pstdev(known)
         text = f"accuracy {mean:5.1f} %  spread {spread:4.1f}  sent {line.payload_bytes / 1e3:,.1f} kB/peer"
         if self._live:
             self._bar.update(self._task, completed=line.round, description=text)

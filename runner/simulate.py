@@ -54,7 +54,7 @@ def make_topology(federation: Federation) -> Topology:
 
 async def _simulate(federation: Federation, settings: NodeSettings, on_line: OnLine) -> Run:
     topology = make_topology(federation)
-    task = prepare(federation)
+    task = prepare(federation, root=settings.data_root, download=settings.download)
     device = pick_device(settings.device)
     names = ranked_names(federation.nodes)
     learners = [make_learner(task, name, rank, device) for rank, name in enumerate(names)]
@@ -72,14 +72,16 @@ async def _simulate(federation: Federation, settings: NodeSettings, on_line: OnL
             for name, learner in zip(names, learners, strict=True)
         ]
         for node in nodes:  # every door is open before the first frame is sent
-            await node.transport.start(node.deliver)
+            await node.transport.start(node)
         async with asyncio.TaskGroup() as group:
             for node in nodes:
                 group.create_task(node.run())
         run.seconds = time.perf_counter() - started
         run.parameters_sha256 = [learner.parameters.sha256() for learner in learners]
         if folder:
-            folder.finish(run, learners)
+            for name, learner in zip(names, learners, strict=True):
+                learner.save_model(folder.path / f"{name}.safetensors")
+            folder.finish(run)
     finally:
         if folder:
             folder.close()

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from p2p_tally.learning.objectives import NO_LABEL
+
 # One node's answer for the probes of a round: votes [P], soft labels [P, C], or classes and probabilities [P, k] each.
 Answer = np.ndarray | tuple[np.ndarray, np.ndarray]
 
@@ -65,7 +67,7 @@ class Measures:
 
     agreement: float  # share of the votes that the plurality has
     margin: float  # that share minus the runner-up's
-    plurality_right: float | None  # share of probes where the plurality is the label; None without labels
+    plurality_right: float | None  # share of labelled probes where the plurality is the label; None without labels
 
 
 def measure(votes: np.ndarray, classes: int, labels: np.ndarray | None) -> Measures:
@@ -74,7 +76,8 @@ def measure(votes: np.ndarray, classes: int, labels: np.ndarray | None) -> Measu
     plurality = histogram.argmax(1)  # [P]
     first = histogram.max(1)
     np.put_along_axis(histogram, plurality[:, None], 0, axis=1)
-    right = None if labels is None else float((plurality == labels).mean())
+    known = None if labels is None else labels != NO_LABEL
+    right = None if known is None or not known.any() else float((plurality == labels)[known].mean())
     return Measures(float(first.mean()), float((first - histogram.max(1)).mean()), right)
 
 

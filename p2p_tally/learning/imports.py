@@ -12,6 +12,8 @@ from p2p_tally.errors import ConfigError
 def import_function(spec: str, flag: str) -> Callable[..., Any]:
     """`package.module:function` as that function. The working folder is searched too, as `python -m` would."""
     module_name, _, function_name = spec.partition(":")
+    if not module_name or module_name.startswith("."):
+        raise ConfigError(f"{flag} {spec}: accepted is package.module:function")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -5,10 +5,12 @@ Knows torch and the method's row; knows no sockets, no clock, and no other peer'
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,16 +18,16 @@ from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning import consensus
 from p2p_tally.learning.consensus import Answer
-from p2p_tally.learning.data import Examples
+from p2p_tally.learning.data import Augment, Examples, Normalise
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.merging import OuterNesterov
 from p2p_tally.learning.methods import METHODS, MergeRule, Sent
-from p2p_tally.learning.objectives import distillation_loss
+from p2p_tally.learning.objectives import NO_LABEL, distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
 from p2p_tally.learning.schedule import Channel
 
-# Test examples in one forward pass: large enough to be fast, small enough for any device.
+# Predictions of one forward pass over the test set: enough to be fast, few enough for any device.
 EVALUATION_BATCH = 1024
 
 
@@ -50,6 +52,8 @@ class Learner:
         probes: ProbePool,
         test: Examples,
         device: torch.device | str = "cpu",
+        normalise: Normalise | None = None,
+        augment: Augment | None = None,
     ) -> None:
         self.federation = federation
         self.method = METHODS[federation.method]
@@ -58,6 +62,8 @@ class Learner:
         self.private = private
         self.probes = probes
         self.test = test
+        self.normalise = normalise or (lambda x: x)
+        self.augment = augment or (lambda x, _: x)
         self.model = model
         self.parameters = FlatParameters(model, self.device)
         self.optimiser = self._adamw()
@@ -86,6 +92,7 @@ class Learner:
         for indices in drawn:
             x, y = self._on_device(self.private.take(indices))
             assert y is not None
+            x = self.normalise(self.augment(x, self.batches))
             loss = F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
             self._step(loss, self.optimiser, self.anchor)
 
@@ -97,7 +104,7 @@ class Learner:
 
     def _look_at_probes(self, round: int) -> None:
         x, labels = self._on_device(self.probes.sample(round))
-        logits = self.model(x).flatten(0, -2)  # [P, C]
+        logits = self.model(self.normalise(x)).flatten(0, -2)  # [P, C]
         self._seen = logits, None if labels is None else labels.flatten()
 
     def distill(self, round: int, answers: Sequence[Answer], channel: Channel) -> None:
@@ -158,15 +165,16 @@ class Learner:
 
     @torch.no_grad()
     def log_probabilities(self, x: Tensor) -> Tensor:
-        """log f(x) [P, C] on the CPU, for measurements."""
-        logits: Tensor = self.model(x.to(self.device)).flatten(0, -2)
+        """log f(x) [P, C] on the CPU, for measurements; x as it is stored."""
+        logits: Tensor = self.model(self.normalise(x.to(self.device))).flatten(0, -2)
         return logits.log_softmax(-1).cpu()
 
     def evaluate(self) -> Evaluation:
         """Accuracy and cross-entropy on the test set."""
         right, loss, count = 0, 0.0, 0
-        for start in range(0, len(self.test), EVALUATION_BATCH):
-            x, y = self.test.take(torch.arange(start, min(start + EVALUATION_BATCH, len(self.test))))
+        batch = max(1, EVALUATION_BATCH // self.test.probes_each)
+        for start in range(0, len(self.test), batch):
+            x, y = self.test.take(torch.arange(start, min(start + batch, len(self.test))))
             assert y is not None
             y = y.flatten()
             logs = self.log_probabilities(x)
@@ -179,8 +187,14 @@ class Learner:
         """How many of a round's labelled probes this node gets right, and of how many."""
         x, labels = self.probes.sample(round)
         assert labels is not None
+        labels = labels.flatten()
         votes = self.log_probabilities(x).argmax(-1)
-        return int((votes == labels.flatten()).sum()), len(votes)
+        return int((votes == labels).sum()), int((labels != NO_LABEL).sum())
+
+    def save_model(self, path: Path) -> None:
+        """The model's tensors as a safetensors file, for use anywhere."""
+        # The parameters are views of one vector; the file wants each tensor's storage its own.
+        save_file({key: value.clone().contiguous() for key, value in self.model.state_dict().items()}, path)
 
     # --- state
 
@@ -224,3 +238,10 @@ def answer(logits: Tensor, sent: Sent, k: int) -> Answer:
         truncated = top.values / top.values.sum(-1, keepdim=True)
         return top.indices.cpu().numpy(), truncated.cpu().numpy()
     return logits.argmax(-1).cpu().numpy()
+
+
+def votes_of(answer: Answer) -> np.ndarray:
+    """The votes [P] that an answer amounts to."""
+    if isinstance(answer, tuple):
+        return answer[0][:, 0].astype(np.int64)
+    return (answer.argmax(-1) if answer.ndim == 2 else answer).astype(np.int64)

@@ -16,13 +16,12 @@ def mean(vectors: Sequence[np.ndarray]) -> np.ndarray:
     return total
 
 
-def weighted_mean(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    """The mean with mixing weights, which are made to sum to 1 over the vectors at hand."""
-    scale = 1.0 / sum(weights)
+def weighted_sum(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    """The mean with mixing weights that sum to 1, in float32."""
     total = np.zeros_like(vectors[0])
     term = np.empty_like(vectors[0])
     for vector, weight in zip(vectors, weights, strict=True):
-        total += np.multiply(vector, np.float32(weight * scale), out=term)
+        total += np.multiply(vector, np.float32(weight), out=term)
     return total
 
 

@@ -57,6 +57,8 @@ def checked_vector(values: np.ndarray, length: int) -> np.ndarray:
     if values.dtype != np.float32 or values.shape != (length,):
         raise ParameterError(f"{values.dtype} {values.shape} instead of float32 ({length},)", reason="shape")
     # One pass without a temporary mask: NaN or infinity anywhere makes the sum of squares so.
-    if not np.isfinite(np.dot(values, values)) and not np.isfinite(values).all():
+    with np.errstate(over="ignore"):  # finite, but too large to square: the second look tells
+        squares = np.dot(values, values)
+    if not np.isfinite(squares) and not np.isfinite(values).all():
         raise ParameterError("NaN or infinity", reason="not-finite")
     return values

@@ -23,7 +23,7 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
         log.warning("--merge-every %s: the method local never merges; ignored", merge_every)
         merge_every = 0
     tail = max(1, federation.rounds // 30) if federation.tail is None else federation.tail
-    if federation.eval_every and math.gcd(federation.eval_every, merge_every) > 1:
+    if federation.eval_every and math.gcd(federation.eval_every, max(1, merge_every)) > 1:
         log.warning(
             "--eval-every %s shares a factor with --merge-every %s: parts of the merge cycle are never evaluated",
             federation.eval_every,
@@ -125,6 +125,16 @@ def merges(federation: Federation, round: int) -> bool:
     if not federation.merge_every or round % federation.merge_every:
         return False
     return not (method.waits and isinstance(federation.warmup, int)) or round > federation.warmup
+
+
+def next_exchange(federation: Federation, round: int, warmup: int | None) -> int:
+    """The first round after this one in which neighbours send each other anything; R + 1 where there is none."""
+    if warmup is None and METHODS[federation.method].waits:
+        return round + 1  # an automatic warm-up speaks every round
+    for later in range(round + 1, federation.rounds + 1):
+        if channel(federation, later, warmup).speaks or merges(federation, later):
+            return later
+    return federation.rounds + 1
 
 
 def evaluates(federation: Federation, round: int) -> bool:

@@ -1,15 +1,18 @@
 """From a federation's description to what its nodes learn with: shards, probes, test set, and a learner for each."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
+from torch import nn
 
-from p2p_tally.config import Federation
+from p2p_tally.config import MAX_CLASSES, Federation
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning import models
-from p2p_tally.learning.data import Arrays, DataOptions, Examples, Source, load
+from p2p_tally.learning.data import Arrays, Augment, DataOptions, Examples, Normalise, Source, load
+from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import partition
 from p2p_tally.learning.data.probes import ProbePool, overlap
 from p2p_tally.learning.learner import Learner
@@ -33,56 +36,130 @@ class Task:
     shards: list[Examples]
     probes: ProbePool
     test: Examples
+    normalise: Normalise | None = None
+    augment: Augment | None = None
 
 
-def prepare(federation: Federation) -> Task:
-    """Load the data, hold the probes out, cut the shards, and fill in the federation's open defaults."""
-    source = load(federation.data, DataOptions(federation.seed))
+def prepare(federation: Federation, *, root: Path | None = None, download: bool = False) -> Task:
+    """Load the data, hold the probes out, cut the shards, and fill in the federation's open defaults.
+
+    `root` is the folder of named data sets; `download` fetches one that is not there.
+    """
+    options = DataOptions(
+        federation.seed,
+        root=root,
+        download=download,
+        vocabulary=federation.vocabulary,
+        context=federation.context,
+    )
+    source = load(federation.data, options)
     if source.test is None:
         raise DataError(f"--data {federation.data}: has no test set")
-    pool, private = _probe_pool(federation, source)
-    probes = ProbePool(pool, federation.probes_per_round, federation.seed)
+    if source.classes > MAX_CLASSES:
+        raise DataError(
+            f"--data {federation.data}: {source.classes} classes; accepted is at most {MAX_CLASSES}: "
+            "a vote is one or two bytes"
+        )
+    if federation.probes == "holdout":
+        probes, private = _held_out(federation, source)
+        normalise = source.normalise
+    else:
+        public = load(federation.probes, replace(options, for_probes=True, task=source), flag="--probes")
+        # The task's own constants where it has any: the model is to see the pool as it sees its own data.
+        normalise = source.normalise or public.normalise
+        _fits(federation, source, public, normalise)
+        probes, private = _of_another_source(federation, source, public)
     cheap = len(source.test) <= CHEAP_TEST_SET
     federation = resolve(federation, labelled=probes.labelled, cheap_to_evaluate=cheap)
     if METHODS[federation.method].sent is Sent.TOP_K and federation.top_k > source.classes:
         raise ConfigError(f"--top-k {federation.top_k}: accepted is at most the {source.classes} classes of the data")
-    seen_in_test = overlap(pool, source.test)
+    seen_in_test = overlap(probes.examples, source.test)
     if seen_in_test:
-        log.warning("%d of %d probes are in the test set too: accuracies will flatter", seen_in_test, len(pool))
-    shards = partition(private, federation.partition, federation.nodes, federation.seed)
-    return Task(federation, source.classes, source.input_shape, source.default_model, shards, probes, source.test)
-
-
-def _probe_pool(federation: Federation, source: Source) -> tuple[Examples, Examples]:
-    """The probes, and the private examples that remain."""
-    count = federation.probe_count
-    if federation.probes == "holdout":
-        count = count or source.holdout
-        if count >= len(source.train):
-            raise ConfigError(f"--probe-count {count}: accepted is less than the {len(source.train)} training examples")
-        generator = torch.Generator().manual_seed(derive_seed(federation.seed, "holdout"))
-        order = torch.randperm(len(source.train), generator=generator)
-        return source.train.subset(order[:count]), source.train.subset(order[count:])
-    public = load(federation.probes, DataOptions(federation.seed, for_probes=True), flag="--probes")
-    if public.input_shape != source.input_shape:
-        raise DataError(
-            f"--probes {federation.probes}: inputs of shape {public.input_shape}, but the data has {source.input_shape}"
+        log.warning(
+            "%d of %d probes are in the test set too: accuracies will flatter", seen_in_test, len(probes.examples)
         )
-    pool = public.train
+    shards = partition(private, federation.partition, federation.nodes, federation.seed)
+    return Task(
+        federation=federation,
+        classes=source.classes,
+        input_shape=source.input_shape,
+        default_model=source.default_model,
+        shards=shards,
+        probes=probes,
+        test=source.test,
+        normalise=normalise,
+        augment=_augmentation(federation, source),
+    )
+
+
+def _held_out(federation: Federation, source: Source) -> tuple[ProbePool, Examples]:
+    """Labelled probes set apart from the training data, and the private examples that remain."""
+    if federation.anchor:
+        raise ConfigError(
+            f"--anchor {federation.anchor}: probes held out of the data are labelled as they are; "
+            "accepted with --probes of another source"
+        )
+    count = federation.probe_count or source.holdout
+    pool, private = _set_apart(federation, source, count, "--probe-count", "holdout")
+    return ProbePool(pool, federation.probes_per_round, federation.seed), private
+
+
+def _of_another_source(federation: Federation, source: Source, public: Source) -> tuple[ProbePool, Examples]:
+    """Probes that are not the task's, with an anchor that is where one is asked for, and the private examples."""
+    pool, count = public.train, federation.probe_count
     if public.test is not None and isinstance(pool, Arrays):
         pool = pool.without_labels()  # a whole data set of its own: its labels are those of another task
-    elif public.classes > source.classes:
-        raise DataError(
-            f"--probes {federation.probes}: labels up to class {public.classes - 1}, "
-            f"but the data has {source.classes} classes (0 to {source.classes - 1})"
-        )
     if count is not None:
         if count > len(pool):
             raise ConfigError(
                 f"--probe-count {count}: accepted is at most the {len(pool)} probes of {federation.probes}"
             )
         pool = pool.subset(torch.arange(count))
-    return pool, source.train
+    per_round, seed = federation.probes_per_round, federation.seed
+    if not federation.anchor:
+        return ProbePool(pool, per_round, seed), source.train
+    anchor, private = _set_apart(federation, source, federation.anchor, "--anchor", "anchor")
+    return ProbePool(pool, per_round, seed, anchor, federation.anchor_per_round), private
+
+
+def _set_apart(
+    federation: Federation, source: Source, count: int, flag: str, purpose: str
+) -> tuple[Examples, Examples]:
+    if count >= len(source.train):
+        raise ConfigError(f"{flag} {count}: accepted is less than the {len(source.train)} training examples")
+    return source.split(count, federation.seed, purpose)
+
+
+def _fits(federation: Federation, source: Source, public: Source, normalise: Normalise | None) -> None:
+    """Whether the probes of another source can be given to the task's model, and mean what its classes mean."""
+    flag = f"--probes {federation.probes}"
+    if public.input_shape != source.input_shape:
+        raise DataError(f"{flag}: inputs of shape {public.input_shape}, but the data has {source.input_shape}")
+    first = torch.zeros(1, dtype=torch.int64)
+    stored = [examples.take(first)[0] for examples in (public.train, source.train)]
+    kinds = [(normalise(x) if normalise else x).dtype for x in stored]
+    if federation.anchor:  # the two kinds share a batch as they are stored
+        kinds = [x.dtype for x in stored]
+    if kinds[0] != kinds[1]:
+        raise DataError(f"{flag}: inputs of type {kinds[0]}, but the data has {kinds[1]}")
+    if public.test is None and public.classes > source.classes:
+        raise DataError(
+            f"{flag}: labels up to class {public.classes - 1}, "
+            f"but the data has {source.classes} classes (0 to {source.classes - 1})"
+        )
+
+
+def _augmentation(federation: Federation, source: Source) -> Augment | None:
+    if federation.augment == "auto":
+        return source.augment
+    if federation.augment == "none":
+        return None
+    if len(source.input_shape) != 3:
+        raise ConfigError(
+            f"--augment {federation.augment}: needs images [channels, height, width], but an input of "
+            f"{federation.data} has shape {source.input_shape}"
+        )
+    return crop_and_flip
 
 
 def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
@@ -91,7 +168,35 @@ def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
     whose = "all" if METHODS[federation.method].common_start else name
     seed = derive_seed(federation.seed, "initialisation", whose)
     model = models.build(federation, task.default_model, task.input_shape, task.classes, seed)
-    return Learner(name, federation, model, task.classes, task.shards[rank], task.probes, task.test, device)
+    _try_out(model, task)
+    return Learner(
+        name,
+        federation,
+        model,
+        task.classes,
+        task.shards[rank],
+        task.probes,
+        task.test,
+        device,
+        normalise=task.normalise,
+        augment=task.augment,
+    )
+
+
+@torch.no_grad()
+def _try_out(model: nn.Module, task: Task) -> None:
+    """A model that cannot read this data says so now, in one line, and not in the middle of the first round."""
+    x, _ = task.shards[0].take(torch.zeros(2, dtype=torch.int64))
+    x = task.normalise(x) if task.normalise else x
+    chosen = f"--model {task.federation.model}: on inputs {x.dtype} {tuple(x.shape[1:])} of {task.federation.data}"
+    with torch.random.fork_rng(devices=[]):
+        try:
+            shape = tuple(model(x).flatten(0, -2).shape)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise ConfigError(f"{chosen} it fails: {' '.join(str(error).split())}") from None
+    expected = (2 * task.test.probes_each, task.classes)
+    if shape != expected:
+        raise ConfigError(f"{chosen} it gives {shape} for two examples; accepted are logits {expected}")
 
 
 def pick_device(wanted: str) -> str:

@@ -1,41 +1,30 @@
 """What comes in: frames become checked items at the barrier, and the round loop waits here for a stage to fill.
 
-A peer's mistake ends here: counted by reason, logged, dropped.
+A peer's mistake ends here: counted by reason, logged, dropped. Only the event loop's thread touches any of this.
 """
 
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from p2p_tally.errors import ParameterError, PeerError
+from p2p_tally.errors import FrameError, PeerError
 from p2p_tally.ids import NodeName
-from p2p_tally.learning.parameters import checked_vector
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
-from p2p_tally.protocol.barrier import Arrival, Barrier
+from p2p_tally.protocol.barrier import Arrival, Barrier, Place
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.ledger import Ledger
-from p2p_tally.protocol.messages import Message, Ready, Shard, Stage, Vote
+from p2p_tally.protocol.messages import Announce, Bye, Hello, Here, Message, Ready, Shard, Stage, Vote
 
 log = logging.getLogger(__name__)
 
-
-@dataclass
-class _Assembly:
-    """A parameter vector on its way in. Runs come in order: a link keeps its frames so."""
-
-    round: int
-    values: np.ndarray
-    filled: int = 0
+IN_TIME = (Arrival.RECORDED, Arrival.EARLY)
 
 
 class Mailbox:
-    """One node's incoming side. Only the event loop's thread touches it."""
+    """One node's incoming side."""
 
     def __init__(
         self, name: NodeName, peers: Iterable[NodeName], limits: Limits, ballots: BallotFormat, ledger: Ledger
@@ -44,67 +33,101 @@ class Mailbox:
         self.limits = limits
         self.ballots = ballots
         self.ledger = ledger
-        self.arrivals: Counter[str] = Counter()
+        self.arrivals: Counter[str] = Counter()  # what became of messages, by arrival or reason of refusal
+        self.missed: Counter[NodeName] = Counter()  # deadlines that a peer let pass
+        # Peers that are not waited for: they let a deadline pass, or have not begun. What they send in time counts,
+        # and brings them back.
+        self.silent: set[NodeName] = set()
+        self.left: set[NodeName] = set()  # said goodbye
+        self.seen: dict[NodeName, int] = {}  # the furthest round that a peer spoke of
         self._barrier = Barrier(peers)
         self._filled = asyncio.Event()
-        self._lengths: dict[tuple[NodeName, Stage], int] = {}
-        self._assemblies: dict[tuple[NodeName, Stage], _Assembly] = {}
 
-    def expect_vectors(self, lengths: dict[tuple[NodeName, Stage], int]) -> None:
-        """How many parameters each peer sends at each stage; anything else is refused before it is stored."""
-        self._lengths = lengths
-
-    async def gather(self, stage: Stage, round: int, awaited: Iterable[NodeName]) -> dict[NodeName, Any]:
-        """The items of one stage of a round, in order of name, once all awaited peers have sent theirs."""
-        self._barrier.open(stage, round, awaited)
+    async def gather(
+        self, stage: Stage, place: Place, welcome: Iterable[NodeName], patience: float | None
+    ) -> dict[NodeName, Any]:
+        """The items of one stage of a round, in order of name: all that came until everybody awaited had sent theirs,
+        or the time was up."""
+        welcome = list(welcome)
+        self._barrier.open(stage, place, welcome, [peer for peer in welcome if peer not in self.silent])
         if not self._barrier.complete:
             self._filled.clear()
-            await self._filled.wait()
+            try:
+                async with asyncio.timeout(patience):
+                    await self._filled.wait()
+            except TimeoutError:
+                missing = self._barrier.missing
+                self.silent.update(missing)
+                self.missed.update(missing)
+                log.warning("waited %.1f s in vain for %s", patience, ", ".join(missing), extra={"event": "missed"})
+            except BaseException:
+                self._barrier.close()
+                raise
         return self._barrier.close()
 
-    def deliver(self, peer: NodeName, frame: bytes, framed: int) -> None:
-        """A frame from a link. Never raises for what a peer did."""
+    def deliver(self, peer: NodeName, frame: bytes, framed: int) -> bool:
+        """A frame from a link. Never raises for what a peer did; False where it was no message at all."""
+        kept_protocol = True
         try:
             message = frames.decode(frame, self.limits)
             self.ledger.book_received(peer, message.stage, message.payload, framed)
             verdict: str = self._accept(peer, message)
         except PeerError as error:
             verdict = error.reason
-            log.warning("%s: refused from %s: %s", self.name, peer, error)
+            kept_protocol = not isinstance(error, FrameError)
+            log.warning("refused: %s", error, extra={"event": "refused", "peer": peer, "reason": verdict})
         self.arrivals[verdict] += 1
+        self._look()
+        return kept_protocol
+
+    def lost(self, peer: NodeName) -> None:
+        """The link to a peer is gone: what it has not sent it will not send."""
+        self.silent.add(peer)
+        self._barrier.forgive(peer)
+        self._look()
+
+    def found(self, peer: NodeName, *, awaited: bool) -> None:
+        """There is a link to a peer. It is awaited at once, or once it says that it plays."""
+        self.left.discard(peer)
+        (self.silent.discard if awaited else self.silent.add)(peer)
+
+    def _look(self) -> None:
         if self._barrier.complete:
             self._filled.set()
 
     def _accept(self, peer: NodeName, message: Message) -> Arrival:
         match message:
             case Vote():
-                item = self.ballots.decode(message.ballot)
-                return self._barrier.arrive(peer, Stage.VOTE, message.round, item, message.ballot)
+                # Checked before it is kept, so that a bad ballot is never counted.
+                item: Any = self.ballots.decode(message.ballot)
+                return self._arrive(peer, Stage.VOTE, message.round, 0, item, message.ballot)
             case Ready():
                 # It stands in for the ballot that this peer is not casting yet.
-                return self._barrier.arrive(peer, Stage.VOTE, message.round, message)
+                return self._arrive(peer, Stage.VOTE, message.round, 0, message, bytes([message.right % 256]))
+            case Announce():
+                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present)
             case Shard():
-                return self._accept_shard(peer, message)
+                # Length and values are checked where they are used: only there it is known who takes part.
+                return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)
+            case Here():
+                self.seen[peer] = message.round
+                self.silent.discard(peer)
+            case Bye():
+                self.left.add(peer)
+                self.lost(peer)
+            case Hello():
+                raise AssertionError("a hello is the link's business")
+        return Arrival.RECORDED
 
-    def _accept_shard(self, peer: NodeName, shard: Shard) -> Arrival:
-        verdict = self._barrier.judge(peer, shard.stage, shard.round)
-        if verdict not in (Arrival.RECORDED, Arrival.EARLY):
-            return verdict
-        key = peer, shard.stage
-        length = self._lengths.get(key, 0)
-        assembly = self._assemblies.get(key)
-        if assembly is None or assembly.round != shard.round:
-            assembly = self._assemblies[key] = _Assembly(shard.round, np.empty(length, np.float32))
-        run = np.frombuffer(shard.data, "<f4")
-        if shard.offset != assembly.filled or shard.offset + len(run) > length:
-            del self._assemblies[key]
-            raise ParameterError(
-                f"{len(run)} parameters from {shard.offset}, expected from {assembly.filled}, {length} in all",
-                reason="shape",
-            )
-        assembly.values[shard.offset : shard.offset + len(run)] = run
-        assembly.filled += len(run)
-        if assembly.filled < length:
-            return verdict
-        del self._assemblies[key]
-        return self._barrier.arrive(peer, shard.stage, shard.round, checked_vector(assembly.values, length))
+    def _arrive(self, peer: NodeName, stage: Stage, round: int, part: int, item: Any, raw: bytes) -> Arrival:
+        verdict = self._barrier.arrive(peer, stage, (round, part), item, raw)
+        if verdict in IN_TIME:
+            self.silent.discard(peer)
+        elif verdict is Arrival.EQUIVOCATION:
+            log.warning(
+                "a second %s for round %d: the first stands", stage.name.lower(), round,
+                extra={"event": "equivocation", "peer": peer},
+            )  # fmt: skip
+        if round > self.seen.get(peer, 0):
+            self.seen[peer] = round
+        return verdict

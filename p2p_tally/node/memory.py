@@ -1,14 +1,14 @@
 """Neighbours in one process: a frame is handed to the receiver at once. For the simulator and for tests."""
 
 from p2p_tally.ids import NodeName
-from p2p_tally.node.transport import Deliver
+from p2p_tally.node.transport import Events
 
 
 class MemoryNetwork:
     """The place where the transports of one process find each other."""
 
     def __init__(self) -> None:
-        self.doors: dict[NodeName, Deliver] = {}
+        self.doors: dict[NodeName, Events] = {}
 
 
 class MemoryTransport:
@@ -18,14 +18,14 @@ class MemoryTransport:
         self._network = network
         self._name = name
 
-    async def start(self, deliver: Deliver) -> None:
-        self._network.doors[self._name] = deliver
+    async def start(self, events: Events) -> None:
+        self._network.doors[self._name] = events
 
     def send(self, peer: NodeName, frame: bytes) -> bool:
-        deliver = self._network.doors.get(peer)
-        if deliver is None:
+        receiver = self._network.doors.get(peer)
+        if receiver is None:
             return False
-        deliver(self._name, frame)
+        receiver.deliver(self._name, frame)
         return True
 
     async def drained(self, peer: NodeName) -> None:

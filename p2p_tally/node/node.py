@@ -1,9 +1,10 @@
 """One node: Algorithm 1, round by round, over a transport.
 
 The simulator and the daemon run this same loop; they differ in the transport, in where the learner's work is done
-(`compute`), and in who listens to the reports.
+(`compute`), in how long they wait (`deadlines`), and in who listens to the reports.
 """
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,18 +14,27 @@ from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Evaluation, Learner
 from p2p_tally.learning.methods import METHODS, Sent
-from p2p_tally.learning.schedule import channel, evaluates, merges
+from p2p_tally.learning.schedule import Channel, channel, evaluates, merges, next_exchange
 from p2p_tally.node.mailbox import Mailbox
-from p2p_tally.node.merge import MergeExchange, expected_lengths
+from p2p_tally.node.merge import MergeExchange
 from p2p_tally.node.outbox import Outbox, framed_bytes
-from p2p_tally.node.transport import Transport
+from p2p_tally.node.transport import Clock, Transport
+from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat, Form
+from p2p_tally.protocol.deadlines import Deadlines, default_quorum
 from p2p_tally.protocol.frames import Limits
+from p2p_tally.protocol.handshake import majority_round
 from p2p_tally.protocol.ledger import Count, Ledger
-from p2p_tally.protocol.messages import Ready, Stage, Vote
+from p2p_tally.protocol.messages import Bye, Hello, Here, Message, Ready, Stage, Vote
 from topologies import Topology
 
+log = logging.getLogger(__name__)
+
 Compute = Callable[..., Awaitable[Any]]
+
+
+class Abandoned(Exception):
+    """A round that cannot be finished: this node is asked to stop, and so were those it waits for."""
 
 
 @dataclass
@@ -59,7 +69,9 @@ class Node:
         transport: Transport,
         recorder: Recorder,
         compute: Compute = compute_here,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Clock = time.perf_counter,
+        deadlines: Deadlines | None = None,
+        quorum: int | None = None,
     ) -> None:
         self.name = name
         self.learner = learner
@@ -70,64 +82,73 @@ class Node:
         self.recorder = recorder
         self.compute = compute
         self.clock = clock
-        self.round = 0
+        self.deadlines = deadlines or Deadlines()
+        self.quorum = quorum
+        self.round = 0  # the last one finished
+        self.phase = "waiting"
+        self.stopping = False
+        self.between_rounds = True  # nothing of the next round has been done yet
         # The round after which the channel opens; None while an automatic warm-up lasts.
         self.warmup = self.federation.warmup if isinstance(self.federation.warmup, int) else None
 
         self.ledger = Ledger()
         self.ballots = ballot_format(learner)
-        limits = Limits.of(self.ballots.largest, merging=bool(self.federation.merge_every))
         members = [NodeName(member) for member in topology.members]
+        limits = Limits.of(self.ballots.largest, len(members), merging=bool(self.federation.merge_every))
         peers = [member for member in members if member != name]
         self.mailbox = Mailbox(name, peers, limits, self.ballots, self.ledger)
-        self.mailbox.expect_vectors(expected_lengths(name, members, len(learner.parameters)))
         self.outbox = Outbox(name, transport, self.ledger)
-        self.exchange = MergeExchange(name, members, self.mailbox, self.outbox)
+        self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout)
 
     async def run(self) -> None:
-        """All rounds that are left."""
-        await self.transport.start(self.deliver)
+        """All rounds that are left, or until asked to stop. The transport has been started and is closed by others."""
+        self._tell_all(Here(self.round))
         try:
-            while self.round < self.federation.rounds:
+            while self.round < self.federation.rounds and not self.stopping:
+                self._catch_up()
                 await self._play(self.round + 1)
-        finally:
-            await self.transport.close()
-
-    def deliver(self, peer: NodeName, frame: bytes) -> None:
-        """A frame that came in over the transport."""
-        self.mailbox.deliver(peer, frame, framed_bytes(peer, self.name, len(frame)))
+        except Abandoned:
+            log.info("round %d abandoned", self.round + 1, extra={"event": "abandoned"})
+        self.phase = "done" if self.round >= self.federation.rounds else "stopped"
+        self._tell_all(Bye(self.round))
 
     async def _play(self, r: int) -> None:
         """Round r of Algorithm 1."""
         report = RoundReport(r)
         watch = Stopwatch(self.clock, report.seconds)
 
+        self.phase = "train"
+        self.between_rounds = False
         await self.compute(self.learner.train)
         watch.lap("train")
 
         now = channel(self.federation, r, self.warmup)
         if now.trains:
+            self.phase = "vote"
             own = await self.compute(self.learner.vote, r)
             watch.lap("vote")
             report.answers = await self._poll(r, own) if now.speaks else [own]
+            now = self._with_quorum(now, r, report.answers)
             watch.lap("barrier")
             if not self.method.distils_merged:
-                await self.compute(self.learner.distill, r, report.answers, now)
+                await self._distill(r, report.answers, now)
                 watch.lap("distill")
         elif self.warmup is None and self.method.waits and self.method.learns_from_probes:
             await self._wait_for_half(r)
             watch.lap("barrier")
 
         if merges(self.federation, r):
-            await self._merge(r)
-            report.merged = True
+            self.phase = "merge"
+            report.merged = await self._merge(r)
             watch.lap("merge")
         if now.trains and self.method.distils_merged:
-            await self.compute(self.learner.distill, r, report.answers, now)
+            await self._distill(r, report.answers, now)
             watch.lap("distill")
 
         self.round = r
+        self.between_rounds = True
         if evaluates(self.federation, r):
+            self.phase = "evaluate"
             report.evaluation = await self.compute(self.learner.evaluate)
             watch.lap("evaluate")
         report.sent = self.ledger.settle()
@@ -135,9 +156,7 @@ class Node:
 
     async def _poll(self, r: int, own: Answer) -> list[Answer]:
         """Broadcast this node's answer, hear the neighbours'; all at hand, in order of name."""
-        neighbours = self._neighbours(r)
-        self.outbox.broadcast(neighbours, Vote(r, self.ballots.encode(own)))
-        heard = await self.mailbox.gather(Stage.VOTE, r, neighbours)
+        heard = await self._hear(r, Vote(r, self.ballots.encode(own)))
         answers = {peer: item for peer, item in heard.items() if not isinstance(item, Ready)}
         answers[self.name] = own
         return [answers[member] for member in in_order(answers)]
@@ -148,32 +167,94 @@ class Node:
         A neighbour whose channel is open already sends a ballot; that opens ours too, so an opening spreads over a
         sparse graph by one hop a round, and over a mesh all nodes open in the same one.
         """
-        neighbours = self._neighbours(r)
         right, of = await self.compute(self.learner.probe_accuracy, r)
-        self.outbox.broadcast(neighbours, Ready(r, right, of))
-        heard = await self.mailbox.gather(Stage.VOTE, r, neighbours)
+        heard = await self._hear(r, Ready(r, right, of))
         counts = [Ready(r, right, of)] + [item for item in heard.values() if isinstance(item, Ready)]
         accuracy = sum(count.right / count.of for count in counts) / len(counts)
         if len(counts) <= len(heard) or accuracy > 0.5:
             self.warmup = r
 
-    async def _merge(self, r: int) -> None:
+    async def _hear(self, r: int, own: Vote | Ready) -> dict[NodeName, Any]:
+        """Send this node's word for round r to its neighbours, and wait for theirs."""
+        self.phase = "barrier"
+        neighbours = self._neighbours(r)
+        self.outbox.broadcast(neighbours, own)
+        started = self.clock()
+        heard: dict[NodeName, Any] = await self.mailbox.gather(Stage.VOTE, (r, 0), neighbours, self.deadlines.timeout())
+        if len(heard) == len(neighbours):
+            self.deadlines.saw(self.clock() - started)
+        self._leave_if_others_left(neighbours)
+        return heard
+
+    def _with_quorum(self, now: Channel, r: int, answers: list[Answer]) -> Channel:
+        """Below the quorum a consensus is no consensus: the round learns from labels alone."""
+        needed = self.quorum or default_quorum(len(self._neighbours(r)) + 1)
+        if not now.speaks or len(answers) >= needed:
+            return now
+        log.warning("%d votes, quorum %d: no consensus this round", len(answers), needed, extra={"event": "no-quorum"})
+        return Channel(now.label, 0.0)
+
+    async def _distill(self, r: int, answers: list[Answer], now: Channel) -> None:
+        self.phase = "distill"
+        if now.trains:
+            await self.compute(self.learner.distill, r, answers, now)
+
+    async def _merge(self, r: int) -> bool:
+        """Exchange parameters and take the mean; False where the merge was not completed and all is as before."""
         vector = self.learner.export()
         if self.topology.is_complete(r):
             average = await self.exchange.all_reduce(r, vector)
         else:
             weights = {NodeName(peer): weight for peer, weight in self.topology.weights(self.name, r).items()}
             average = await self.exchange.mix(r, vector, weights)
+        self._leave_if_others_left(self._neighbours(r))
+        if average is None:
+            log.warning("merge of round %d not completed: kept as it was", r, extra={"event": "merge-skipped"})
+            return False
         await self.compute(self.learner.merge, average)
+        return True
+
+    def _catch_up(self) -> None:
+        """Go on where most neighbours are, if they have gone past the next exchange without this node.
+
+        In good faith a neighbour can be as far ahead as the next round in which the two exchange anything.
+        """
+        seen = [self.mailbox.seen[peer] for peer in self._neighbours(self.round + 1) if peer in self.mailbox.seen]
+        theirs = majority_round(seen) if seen else 0
+        if theirs > self.round + 1 and theirs > next_exchange(self.federation, self.round, self.warmup):
+            log.warning("behind: from round %d to %d", self.round, theirs, extra={"event": "catch-up"})
+            self.round = min(theirs, self.federation.rounds - 1)
+
+    def _leave_if_others_left(self, neighbours: list[NodeName]) -> None:
+        """Asked to stop, this node finishes its round; but not a round that others, asked too, have not played."""
+        if self.stopping and any(peer in self.mailbox.left for peer in neighbours):
+            raise Abandoned
 
     def _neighbours(self, r: int) -> list[NodeName]:
         return [NodeName(peer) for peer in self.topology.neighbours(self.name, r)]
+
+    def _tell_all(self, message: Message) -> None:
+        self.outbox.broadcast(self._neighbours(max(1, self.round)), message)
+
+    # --- what the transport tells
+
+    def deliver(self, peer: NodeName, frame: bytes) -> bool:
+        return self.mailbox.deliver(peer, frame, framed_bytes(peer, self.name, len(frame)))
+
+    def link_up(self, peer: NodeName, hello: Hello) -> None:
+        self.mailbox.seen[peer] = hello.round
+        self.mailbox.found(peer, awaited=hello.running or self.phase == "waiting")
+        if self.phase != "waiting":
+            self.outbox.send(peer, Here(self.round), frames.encode(Here(self.round)))
+
+    def link_down(self, peer: NodeName) -> None:
+        self.mailbox.lost(peer)
 
 
 class Stopwatch:
     """Seconds by phase: each lap is added under its name."""
 
-    def __init__(self, clock: Callable[[], float], seconds: dict[str, float]) -> None:
+    def __init__(self, clock: Clock, seconds: dict[str, float]) -> None:
         self._clock = clock
         self._seconds = seconds
         self._last = clock()
@@ -187,11 +268,11 @@ class Stopwatch:
 def ballot_format(learner: Learner) -> BallotFormat:
     """How this learner's answers are written."""
     federation = learner.federation
-    sent = METHODS[federation.method].sent
     forms: dict[Sent, Form] = {
         Sent.NOTHING: "byte",
         Sent.VOTES: federation.ballot,
         Sent.TOP_K: "top-k",
         Sent.SOFT: "soft",
     }
+    sent = METHODS[federation.method].sent
     return BallotFormat(forms[sent], learner.probes.votes_per_round, learner.classes, federation.top_k)

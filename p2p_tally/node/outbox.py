@@ -20,14 +20,14 @@ class Outbox:
     def broadcast(self, peers: Iterable[NodeName], message: Message) -> None:
         frame = frames.encode(message)
         for peer in peers:
-            self._send(peer, message, frame)
+            self.send(peer, message, frame)
 
     async def stream(self, peer: NodeName, message: Message) -> None:
         """A large message: waits for room on the link first."""
         await self.transport.drained(peer)
-        self._send(peer, message, frames.encode(message))
+        self.send(peer, message, frames.encode(message))
 
-    def _send(self, peer: NodeName, message: Message, frame: bytes) -> None:
+    def send(self, peer: NodeName, message: Message, frame: bytes) -> None:
         if self.transport.send(peer, frame):
             self.ledger.book_sent(peer, message.stage, message.payload, framed_bytes(self.name, peer, len(frame)))
 

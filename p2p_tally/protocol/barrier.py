@@ -1,6 +1,7 @@
 """Who is awaited at a stage of a round, who came, and who is missing. No clock, no sockets, no waiting.
 
 What comes early is held, a little way ahead; what comes late, twice or from a stranger is told apart and dropped.
+A place is (round, part): votes have one part a round, parameters one a run.
 """
 
 from collections.abc import Iterable
@@ -10,9 +11,12 @@ from typing import Any
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.protocol.messages import Stage
 
-# A peer can be one exchange ahead of us in good faith: its message of the next one passes ours of this one.
-# Two are held; more would let a peer fill our memory.
+Place = tuple[int, int]
+
+# A peer can be one exchange ahead of us in good faith: its message of the next one passes ours of this one. In a
+# merge, which keeps runs of parameters in flight, it can be three. More would let a peer fill our memory.
 HELD_AHEAD = 2
+RUNS_HELD_AHEAD = 4
 
 
 class Arrival(StrEnum):
@@ -32,59 +36,63 @@ _Entry = tuple[Any, bytes]
 
 
 class Barrier:
-    """One node's waiting room. Items are opaque: answers, vectors, counts."""
+    """One node's waiting room. Items are opaque: answers, parameters, counts."""
 
     def __init__(self, peers: Iterable[NodeName]) -> None:
         self._peers = frozenset(peers)
-        self._passed: dict[Stage, int] = {}  # the last round opened, by stage
-        self._early: dict[Stage, dict[int, dict[NodeName, _Entry]]] = {stage: {} for stage in Stage}
-        self._open: tuple[Stage, int] | None = None
-        self._awaited: frozenset[NodeName] = frozenset()
+        self._passed: dict[Stage, Place] = {}  # the last place opened, by stage
+        self._early: dict[Stage, dict[Place, dict[NodeName, _Entry]]] = {stage: {} for stage in Stage}
+        self._open: tuple[Stage, Place] | None = None
+        self._welcome: frozenset[NodeName] = frozenset()
+        self._awaited: set[NodeName] = set()
         self._came: dict[NodeName, _Entry] = {}
 
-    def open(self, stage: Stage, round: int, awaited: Iterable[NodeName]) -> None:
-        """Begin to wait for `awaited`; what they sent early counts at once."""
+    def open(
+        self, stage: Stage, place: Place, welcome: Iterable[NodeName], awaited: Iterable[NodeName] | None = None
+    ) -> None:
+        """Begin to take what `welcome` peers send, until the `awaited` among them (all, if not said) have come.
+
+        What they sent early counts at once.
+        """
         assert self._open is None, "one stage at a time"
-        self._open = stage, round
-        self._passed[stage] = round
-        self._awaited = frozenset(awaited)
+        self._open = stage, place
+        self._passed[stage] = place
+        self._welcome = frozenset(welcome)
+        self._awaited = set(self._welcome if awaited is None else awaited)
         early = self._early[stage]
-        self._came = {peer: entry for peer, entry in early.pop(round, {}).items() if peer in self._awaited}
-        for skipped in [held for held in early if held < round]:
+        self._came = {peer: entry for peer, entry in early.pop(place, {}).items() if peer in self._welcome}
+        for skipped in [held for held in early if held < place]:
             del early[skipped]
 
-    def judge(self, peer: NodeName, stage: Stage, round: int) -> Arrival:
-        """What `arrive` would make of something new, so that the unwanted is not even decoded."""
+    def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes = b"") -> Arrival:
+        """Something came from a peer. Order of arrival has no effect on what `close` gives."""
         if peer not in self._peers:
             return Arrival.STRANGER
-        if self._open == (stage, round):
-            if peer not in self._awaited:
+        if self._open == (stage, place):
+            if peer not in self._welcome:
                 return Arrival.STRANGER
-            return Arrival.DUPLICATE if peer in self._came else Arrival.RECORDED
-        if round <= self._passed.get(stage, 0):
+            if peer in self._came:
+                return _again(self._came[peer], raw)
+            self._came[peer] = item, raw
+            return Arrival.RECORDED
+        if place <= self._passed.get(stage, (0, 0)):
             return Arrival.LATE
         held = self._early[stage]
-        if peer in held.get(round, ()):
-            return Arrival.DUPLICATE
-        if sum(peer in entries for entries in held.values()) >= HELD_AHEAD:
+        if peer in held.get(place, ()):
+            return _again(held[place][peer], raw)
+        most = HELD_AHEAD if stage is Stage.VOTE or stage is Stage.ANNOUNCE else RUNS_HELD_AHEAD
+        if sum(peer in entries for entries in held.values()) >= most:
             return Arrival.TOO_FAR
+        held.setdefault(place, {})[peer] = item, raw
         return Arrival.EARLY
 
-    def arrive(self, peer: NodeName, stage: Stage, round: int, item: Any, raw: bytes = b"") -> Arrival:
-        """Something came from a peer. Order of arrival has no effect on what `close` gives."""
-        verdict = self.judge(peer, stage, round)
-        if verdict is Arrival.RECORDED:
-            self._came[peer] = item, raw
-        elif verdict is Arrival.EARLY:
-            self._early[stage].setdefault(round, {})[peer] = item, raw
-        elif verdict is Arrival.DUPLICATE:
-            first = self._came if self._open == (stage, round) else self._early[stage][round]
-            return Arrival.DUPLICATE if first[peer][1] == raw else Arrival.EQUIVOCATION
-        return verdict
+    def forgive(self, peer: NodeName) -> None:
+        """This peer is gone: no longer await it. What it sent before still counts."""
+        self._awaited.discard(peer)
 
     @property
     def complete(self) -> bool:
-        return self._open is not None and len(self._came) == len(self._awaited)
+        return self._open is not None and self._awaited <= self._came.keys()
 
     @property
     def missing(self) -> list[NodeName]:
@@ -96,3 +104,7 @@ class Barrier:
         self._open = None
         came, self._came = self._came, {}
         return {name: came[name][0] for name in in_order(came)}
+
+
+def _again(first: _Entry, raw: bytes) -> Arrival:
+    return Arrival.DUPLICATE if first[1] == raw else Arrival.EQUIVOCATION

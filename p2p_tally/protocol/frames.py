@@ -1,14 +1,32 @@
 """Messages to bytes and back. Nothing invalid gets past `decode`: a message, or a FrameError.
 
-A frame is one msgpack array: the kind, then the message's fields in order. All limits of the wire stand here.
+A frame is one msgpack array: the kind, then the message's fields in order. All limits of the wire stand here and in
+messages.py.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgpack
 
 from p2p_tally.errors import FrameError
-from p2p_tally.protocol.messages import Kind, Message, Ready, Shard, Stage, Vote
+from p2p_tally.protocol.messages import (
+    MAX_LIST,
+    MAX_TEXT,
+    Announce,
+    Bye,
+    Hello,
+    Here,
+    Kind,
+    Message,
+    Ready,
+    Shard,
+    Stage,
+    Vote,
+)
+
+# Raised when two versions can no longer understand each other.
+VERSION = 1
 
 # Parameters travel in runs of this many bytes: large enough that headers vanish, small enough that a vote is never
 # stuck behind one for long and a receiver holds little that is not yet checked.
@@ -17,8 +35,11 @@ CHUNK_BYTES = 256 * 1024
 # Room for a frame's own fields beside its largest bytes field.
 MARGIN = 64
 
-# The largest array of any kind; msgpack refuses more before it allocates.
-MAX_FIELDS = 8
+# The longest hello: names of many neighbours, and the fields.
+HELLO_BYTES = 64 * 1024
+
+# Fields in the array of any message but a hello; msgpack refuses more before it allocates.
+MAX_ARRAY = 8
 
 
 @dataclass(frozen=True)
@@ -28,49 +49,87 @@ class Limits:
     frame: int
 
     @classmethod
-    def of(cls, largest_ballot: int, merging: bool) -> "Limits":
-        return cls(MARGIN + max(largest_ballot, CHUNK_BYTES if merging else 0))
+    def of(cls, largest_ballot: int, members: int, merging: bool) -> "Limits":
+        return cls(MARGIN + max(largest_ballot, members // 8 + 1, CHUNK_BYTES if merging else 0))
 
 
 def encode(message: Message) -> bytes:
-    fields: tuple[int | bytes, ...]
+    fields: tuple[Any, ...]
     match message:
         case Vote():
-            fields = (Kind.VOTE.value, message.round, message.ballot)
-        case Ready():
-            fields = (Kind.READY.value, message.round, message.right, message.of)
+            fields = (message.round, message.ballot)
         case Shard():
-            fields = (Kind.SHARD.value, message.round, message.stage.value, message.offset, message.data)
-    packed: bytes = msgpack.packb(fields)
+            fields = (message.round, message.stage.value, message.part, message.data)
+        case Ready():
+            fields = (message.round, message.right, message.of)
+        case Announce():
+            fields = (message.round, message.present)
+        case Bye() | Here():
+            fields = (message.round,)
+        case Hello():
+            fields = (
+                message.version,
+                message.name,
+                message.round,
+                message.running,
+                message.checkpoints,
+                message.neighbours,
+                message.digest,
+                message.fields,
+            )
+    packed: bytes = msgpack.packb((message.kind.value, *fields))
     return packed
 
 
 def decode(frame: bytes, limits: Limits) -> Message:
+    """A message of a link whose handshake is done."""
     if len(frame) > limits.frame:
         raise FrameError(f"{len(frame)} bytes, the limit is {limits.frame}", reason="oversized")
+    match _unpack(frame, array=MAX_ARRAY, text=0, binary=limits.frame):
+        case (Kind.VOTE.value, round, ballot):
+            return Vote(round, ballot)
+        case (Kind.SHARD.value, round, stage, part, data):
+            return Shard(round, _stage(stage), part, data)
+        case (Kind.READY.value, round, right, of):
+            return Ready(round, right, of)
+        case (Kind.ANNOUNCE.value, round, present):
+            return Announce(round, present)
+        case (Kind.BYE.value, round):
+            return Bye(round)
+        case (Kind.HERE.value, round):
+            return Here(round)
+        case fields:
+            raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+
+
+def decode_hello(frame: bytes) -> Hello:
+    """The first message of a link; anything else is refused."""
+    if len(frame) > HELLO_BYTES:
+        raise FrameError(f"{len(frame)} bytes, the limit of a hello is {HELLO_BYTES}", reason="oversized")
+    match _unpack(frame, array=MAX_LIST, text=MAX_TEXT * 4, binary=0):
+        case (Kind.HELLO.value, version, name, round, running, checkpoints, neighbours, digest, fields):
+            return Hello(version, name, round, running, checkpoints, neighbours, digest, fields)
+        case fields:
+            raise FrameError(f"kind {fields[0]!r:.20} is no hello", reason="unknown-kind")
+
+
+def _unpack(frame: bytes, *, array: int, text: int, binary: int) -> tuple[Any, ...]:
     try:
         fields = msgpack.unpackb(
             frame,
             use_list=False,
-            strict_map_key=True,
-            max_array_len=MAX_FIELDS,
+            max_array_len=array,
             max_map_len=0,
             max_ext_len=0,
-            max_str_len=0,
-            max_bin_len=limits.frame,
+            max_str_len=text,
+            max_bin_len=binary,
         )
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise FrameError(f"not msgpack within the limits: {error!s:.80}", reason="garbage") from None
-    if type(fields) is not tuple or not fields:
-        raise FrameError("not an array of fields", reason="garbage")
-    match fields:
-        case (Kind.VOTE.value, round, ballot) if type(fields[0]) is int:
-            return Vote(round, ballot)
-        case (Kind.READY.value, round, right, of) if type(fields[0]) is int:
-            return Ready(round, right, of)
-        case (Kind.SHARD.value, round, stage, offset, data) if type(fields[0]) is int:
-            return Shard(round, _stage(stage), offset, data)
-    raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+    # True is 1 to Python; on the wire it is no kind.
+    if type(fields) is not tuple or not fields or type(fields[0]) is not int:
+        raise FrameError("not an array that begins with a kind", reason="garbage")
+    return fields
 
 
 def _stage(value: object) -> Stage:

@@ -10,16 +10,25 @@ from typing import ClassVar
 
 from p2p_tally.errors import FrameError
 
-# Rounds and offsets are written as at most 4 bytes.
+# Rounds and counts are written as at most 4 bytes.
 MAX_NUMBER = 2**32 - 1
+
+# A hello's lists and texts are bounded before anything is compared.
+MAX_FIELDS = 64
+MAX_TEXT = 1024
+MAX_LIST = 4096
 
 
 class Kind(IntEnum):
     """Append only."""
 
+    HELLO = 1
     VOTE = 2
     READY = 3
     SHARD = 4
+    ANNOUNCE = 5
+    BYE = 6
+    HERE = 7
 
 
 class Stage(IntEnum):
@@ -27,9 +36,11 @@ class Stage(IntEnum):
 
     VOTE = 1  # ballots for the probes of a round
     READY = 2  # accuracy on the probes, while an automatic warm-up lasts
-    VECTOR = 3  # a neighbour's whole parameter vector
-    SCATTER = 4  # all-reduce, first half: the segment of a peer's vector that this node sums
+    VECTOR = 3  # a neighbour's parameters
+    SCATTER = 4  # all-reduce, first half: the segment of a peer's parameters that this node sums
     GATHER = 5  # all-reduce, second half: the mean of the segment that a peer summed
+    ANNOUNCE = 6  # who takes part in a merge
+    HANDSHAKE = 7  # hello, here and bye
 
 
 def _number(value: object, what: str) -> None:
@@ -46,6 +57,48 @@ def _round(value: object) -> None:
 def _bytes(value: object, what: str) -> None:
     if type(value) is not bytes:
         raise FrameError(f"{what} is {type(value).__name__}, not bytes", reason="field")
+
+
+def _text(value: object, what: str) -> None:
+    if type(value) is not str or len(value) > MAX_TEXT:
+        raise FrameError(f"{what} is {value!r:.40}, not a text of at most {MAX_TEXT} characters", reason="field")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who is at this end of a link, what it takes part in, and where it is."""
+
+    kind: ClassVar[Kind] = Kind.HELLO
+    stage: ClassVar[Stage] = Stage.HANDSHAKE
+    payload: ClassVar[int] = 0
+    version: int
+    name: str
+    round: int  # the last one finished
+    running: bool  # it has begun, and plays rounds now
+    checkpoints: tuple[int, ...]  # rounds it could start again from, 0 always among them
+    neighbours: tuple[str, ...]
+    digest: str  # of the fields
+    fields: tuple[tuple[str, str], ...]  # what peers must agree on, by name, in a fixed order
+
+    def __post_init__(self) -> None:
+        _number(self.version, "version")
+        _text(self.name, "name")
+        _number(self.round, "round")
+        if type(self.running) is not bool:
+            raise FrameError("running is not true or false", reason="field")
+        for items, most in ((self.checkpoints, MAX_LIST), (self.neighbours, MAX_LIST), (self.fields, MAX_FIELDS)):
+            if type(items) is not tuple or len(items) > most:
+                raise FrameError(f"not a list of at most {most}", reason="field")
+        for number in self.checkpoints:
+            _number(number, "checkpoint")
+        for name in self.neighbours:
+            _text(name, "neighbour")
+        _text(self.digest, "digest")
+        for pair in self.fields:
+            if type(pair) is not tuple or len(pair) != 2:
+                raise FrameError("a field is not a pair", reason="field")
+            _text(pair[0], "field")
+            _text(pair[1], "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +125,7 @@ class Ready:
 
     kind: ClassVar[Kind] = Kind.READY
     stage: ClassVar[Stage] = Stage.READY
+    payload: ClassVar[int] = 2  # a count of probes, at the width of a large class index
     round: int
     right: int
     of: int
@@ -83,26 +137,37 @@ class Ready:
         if self.of == 0 or self.right > self.of:
             raise FrameError(f"{self.right} right of {self.of}", reason="field")
 
-    @property
-    def payload(self) -> int:
-        return 2  # a count of probes, at the width of a large class index
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """A node takes part in the merge of a round. `present`: a bit for each member it can reach, in name order."""
+
+    kind: ClassVar[Kind] = Kind.ANNOUNCE
+    stage: ClassVar[Stage] = Stage.ANNOUNCE
+    payload: ClassVar[int] = 0
+    round: int
+    present: bytes
+
+    def __post_init__(self) -> None:
+        _round(self.round)
+        _bytes(self.present, "present")
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A run of parameters, little-endian float32, from `offset` on in what the stage transfers."""
+    """One run of parameters, little-endian float32: number `part` of what its stage transfers."""
 
     kind: ClassVar[Kind] = Kind.SHARD
     round: int
     stage: Stage
-    offset: int
+    part: int
     data: bytes
 
     def __post_init__(self) -> None:
         _round(self.round)
         if self.stage not in (Stage.VECTOR, Stage.SCATTER, Stage.GATHER):
             raise FrameError(f"stage {self.stage!r:.40} carries no parameters", reason="field")
-        _number(self.offset, "offset")
+        _number(self.part, "part")
         _bytes(self.data, "data")
         if len(self.data) % 4 or not self.data:
             raise FrameError(f"{len(self.data)} bytes are no whole float32 parameters", reason="field")
@@ -112,4 +177,30 @@ class Shard:
         return len(self.data)
 
 
-Message = Vote | Ready | Shard
+@dataclass(frozen=True, slots=True)
+class Bye:
+    """The sender leaves after this round, in good order."""
+
+    kind: ClassVar[Kind] = Kind.BYE
+    stage: ClassVar[Stage] = Stage.HANDSHAKE
+    payload: ClassVar[int] = 0
+    round: int
+
+    def __post_init__(self) -> None:
+        _number(self.round, "round")
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The sender plays rounds now, from the one after this."""
+
+    kind: ClassVar[Kind] = Kind.HERE
+    stage: ClassVar[Stage] = Stage.HANDSHAKE
+    payload: ClassVar[int] = 0
+    round: int
+
+    def __post_init__(self) -> None:
+        _number(self.round, "round")
+
+
+Message = Hello | Vote | Ready | Announce | Shard | Bye | Here

@@ -9,12 +9,14 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from p2p_tally.errors import ConfigError, DataError
+from p2p_tally.ids import derive_seed
 from p2p_tally.learning.imports import import_function
 
 
@@ -73,6 +75,16 @@ class Arrays:
         return 1
 
 
+# Stored inputs [B, ...] as the model wants them; inputs that are as it wants them already pass unchanged.
+Normalise = Callable[[Tensor], Tensor]
+
+# A batch of stored private inputs, varied at random; what is drawn comes from the given generator, on the CPU.
+Augment = Callable[[Tensor, torch.Generator], Tensor]
+
+# How many examples to set apart, and a seed -> those, and the rest.
+HoldOut = Callable[[int, int], tuple[Examples, Examples]]
+
+
 @dataclass(frozen=True)
 class Source:
     """What a source gives: train and test examples (either may be missing in a file of probes only)."""
@@ -83,6 +95,17 @@ class Source:
     input_shape: tuple[int, ...]
     holdout: int  # how many training examples make the probe pool, unless told otherwise
     default_model: str = "mlp"
+    normalise: Normalise | None = None  # None: inputs are stored as the model wants them
+    augment: Augment | None = None  # None: private inputs are used as they are
+    hold_out: HoldOut | None = None  # None: at random
+
+    def split(self, count: int, seed: int, purpose: str) -> tuple[Examples, Examples]:
+        """`count` training examples set apart for a purpose, and the rest; the same ones for the same seed."""
+        if self.hold_out is not None:
+            return self.hold_out(count, seed)
+        generator = torch.Generator().manual_seed(derive_seed(seed, purpose))
+        order = torch.randperm(len(self.train), generator=generator)
+        return self.train.subset(order[:count]), self.train.subset(order[count:])
 
 
 @dataclass(frozen=True)
@@ -91,6 +114,23 @@ class DataOptions:
 
     seed: int = 0
     for_probes: bool = False  # the caller wants a probe pool: a source may give that instead of a task
+    task: Source | None = None  # then: the task that the probes are for
+    root: Path | None = None  # folder of the data sets that have a name of their own
+    download: bool = False  # fetch a named data set that is not in that folder
+    vocabulary: int = 2048  # text: tokens that the tokenizer knows
+    context: int = 256  # text: tokens in a window
+
+    @property
+    def flag(self) -> str:
+        """The option that asked, for messages."""
+        return "--probes" if self.for_probes else "--data"
+
+    def need_root(self, name: str) -> Path:
+        if self.root is None:
+            raise ConfigError(f"{self.flag} {name}: say which folder holds it with --data-root FOLDER")
+        if not self.download and not self.root.is_dir():
+            raise DataError(f"{self.flag} {name}: --data-root {self.root} is no folder")
+        return self.root
 
 
 Loader = Callable[[str, DataOptions], Source]

@@ -1,5 +1,9 @@
-"""A user's own arrays in one .npz file: x_train, y_train, x_test, y_test; a file of probes: x and optionally y."""
+"""A user's own arrays in one .npz file: x_train, y_train, x_test, y_test; a file of probes: x and optionally y.
 
+Images of type uint8 stay so, are mapped and are normalised on the model's device; all else becomes float32 as it is.
+"""
+
+import zlib
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -9,9 +13,14 @@ import torch
 from p2p_tally.config import MAX_CLASSES
 from p2p_tally.errors import DataError
 from p2p_tally.learning.data import Arrays, DataOptions, Source
+from p2p_tally.learning.data.files import mapped_archive
+from p2p_tally.learning.data.images import PerChannel
 
 # Without a word from the operator a tenth of the training examples becomes the probe pool.
 HOLDOUT_SHARE = 10
+
+# Pixels 0 to 255 come to about -2 to 2. Constants, not the file's own mean: peers with other files must see alike.
+CHANNELS = {channels: PerChannel((0.5,) * channels, (0.25,) * channels) for channels in (1, 3)}
 
 
 def load(argument: str, options: DataOptions) -> Source:
@@ -31,7 +40,6 @@ def load(argument: str, options: DataOptions) -> Source:
             f"{flag}: x_train has shape {tuple(x_train.shape[1:])} an example, x_test {tuple(x_test.shape[1:])}"
         )
     classes = int(max(y_train.max(), y_test.max())) + 1
-    _few_enough(classes, flag)
     return Source(
         train=Arrays(x_train, y_train),
         test=Arrays(x_test, y_test),
@@ -39,6 +47,7 @@ def load(argument: str, options: DataOptions) -> Source:
         input_shape=tuple(x_train.shape[1:]),
         holdout=max(1, len(x_train) // HOLDOUT_SHARE),
         default_model="cnn" if x_train.ndim == 4 else "mlp",
+        normalise=_normalise(x_train),
     )
 
 
@@ -48,17 +57,15 @@ def _probes(arrays: dict[str, np.ndarray], flag: str) -> Source:
     if y is not None:
         _same_length(x, y, "probes", flag)
     classes = 0 if y is None else int(y.max()) + 1
-    _few_enough(classes, flag)
-    return Source(Arrays(x, y), None, classes, tuple(x.shape[1:]), holdout=len(x))
+    return Source(Arrays(x, y), None, classes, tuple(x.shape[1:]), holdout=len(x), normalise=_normalise(x))
 
 
 def _read(path: Path, flag: str) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        return mapped_archive(path)
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise DataError(f"{flag}: {error.strerror}") from None
-    except (ValueError, BadZipFile, EOFError, OSError, AttributeError) as error:
+    except (ValueError, BadZipFile, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{flag}: not an .npz file of plain arrays ({error})") from None
 
 
@@ -70,10 +77,19 @@ def _inputs(arrays: dict[str, np.ndarray], name: str, flag: str) -> torch.Tensor
         )
     if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
         raise DataError(f"{flag}: {name} is of type {array.dtype}; accepted are real numbers")
+    if array.dtype == np.uint8 and array.ndim == 4:
+        if array.shape[1] in CHANNELS:
+            return torch.from_numpy(array)
+        if array.shape[3] in CHANNELS:  # [N, H, W, C], as most image files are read: seen as [N, C, H, W]
+            return torch.from_numpy(array).permute(0, 3, 1, 2)
     x = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
     if not bool(torch.isfinite(x).all()):
         raise DataError(f"{flag}: {name} has values that are not finite")
     return x
+
+
+def _normalise(x: torch.Tensor) -> PerChannel | None:
+    return CHANNELS[x.shape[1]] if x.dtype == torch.uint8 else None
 
 
 def _labels(arrays: dict[str, np.ndarray], name: str, flag: str) -> torch.Tensor:
@@ -82,6 +98,7 @@ def _labels(arrays: dict[str, np.ndarray], name: str, flag: str) -> torch.Tensor
         raise DataError(f"{flag}: {name} is {array.dtype} {array.shape}; accepted are whole numbers, one an example")
     if len(array) and int(array.min()) < 0:
         raise DataError(f"{flag}: {name} has a negative class index {int(array.min())}; classes count from 0")
+    _few_enough(int(array.max(initial=0)) + 1, flag)  # before the cast: past int64 a label would wrap around
     return torch.from_numpy(array.astype(np.int64))
 
 

@@ -17,7 +17,7 @@ def load(argument: str, options: DataOptions) -> Source:
     from sklearn.datasets import load_digits  # noqa: PLC0415 - scikit-learn takes a second to import
 
     if argument:
-        raise ConfigError(f"--data digits:{argument}: digits takes no argument")
+        raise ConfigError(f"{options.flag} digits:{argument}: digits takes no argument")
     x, y = load_digits(return_X_y=True)
     everything = Arrays(torch.tensor((x - MEAN) / STD, dtype=torch.float32), torch.tensor(y, dtype=torch.int64))
     generator = torch.Generator().manual_seed(derive_seed(options.seed, "digits", "split"))

@@ -1,4 +1,4 @@
-"""How private data is cut into one shard a node: `dirichlet:A`, `iid`, `shards:K`. No shard is ever empty."""
+"""How private data is cut into one shard a node: `dirichlet:A`, `iid`, `shards:K`, `chunks`. No shard is ever empty."""
 
 import numpy as np
 import torch
@@ -21,11 +21,14 @@ def partition(examples: Examples, how: str, nodes: int, seed: int) -> list[Examp
     if name == "iid" and not argument:
         order = generator.permutation(len(examples))
         return [examples.subset(_indices(part)) for part in np.array_split(order, nodes)]
+    if name == "chunks" and not argument:
+        # Neighbouring windows of a text overlap, so two shards share the tokens of one window where they meet.
+        return [examples.subset(_indices(part)) for part in np.array_split(np.arange(len(examples)), nodes)]
     if name not in ("dirichlet", "shards"):
-        raise ConfigError(f"--partition {how}: accepted is dirichlet:A, iid or shards:K")
+        raise ConfigError(f"--partition {how}: accepted is dirichlet:A, iid, shards:K or chunks")
     labels = examples.labels
     if labels is None:
-        raise DataError(f"--partition {how}: needs one label an example")
+        raise DataError(f"--partition {how}: needs one label an example; accepted for this data is chunks or iid")
     if name == "dirichlet":
         parts = _dirichlet(labels.numpy(), _number(how, argument, float), nodes, generator, how)
     else:

@@ -4,6 +4,7 @@ Which probes round r uses follows from the federation's seed and r alone, so not
 written out on a raw bit stream that numpy keeps stable, so peers with different library versions agree.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,25 +15,45 @@ from torch import Tensor
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import Digest, derive_seed, digest
 from p2p_tally.learning.data import Examples, every_index
+from p2p_tally.learning.objectives import NO_LABEL
+
+# Examples hashed at a time.
+HASHED_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
 class ProbePool:
-    """Public inputs that all peers hold alike, with their labels or without."""
+    """Public inputs that all peers hold alike, with their labels or without.
+
+    A pool without labels may have an anchor: a smaller pool of the task's own labelled examples, which gives every
+    sample its first `anchor_per_round` probes.
+    """
 
     examples: Examples
     per_round: int
     seed: int
+    anchor: Examples | None = None
+    anchor_per_round: int = 0
 
     def __post_init__(self) -> None:
-        if self.per_round > len(self.examples):
+        if self._from_pool > len(self.examples):
             raise ConfigError(
                 f"--probes-per-round {self.per_round}: accepted is at most the pool's {len(self.examples)} probes"
             )
+        if self.anchor is not None and not 0 < self.anchor_per_round <= min(len(self.anchor), self.per_round - 1):
+            raise ConfigError(
+                f"--anchor-per-round {self.anchor_per_round}: accepted is from 1 to less than the "
+                f"{self.per_round} probes a round, and at most the anchor's {len(self.anchor)}"
+            )
+
+    @property
+    def _from_pool(self) -> int:
+        return self.per_round - (self.anchor_per_round if self.anchor is not None else 0)
 
     @property
     def labelled(self) -> bool:
-        return self.examples.take(torch.zeros(1, dtype=torch.int64))[1] is not None
+        """Whether a sample has labels: all of its probes, or those of the anchor."""
+        return self.anchor is not None or self.examples.take(torch.zeros(1, dtype=torch.int64))[1] is not None
 
     @property
     def votes_per_round(self) -> int:
@@ -40,12 +61,28 @@ class ProbePool:
 
     def sample(self, round: int) -> tuple[Tensor, Tensor | None]:
         """The probes of one round, S_r: inputs [B, ...] and labels, the same at every peer."""
-        return self.examples.take(_draw(len(self.examples), self.per_round, self.seed, round))
+        x, y = self.examples.take(_draw(len(self.examples), self._from_pool, self.seed, round))
+        if self.anchor is None:
+            return x, y
+        first_x, first_y = self.anchor.take(
+            _draw(len(self.anchor), self.anchor_per_round, self.seed, round, "anchor probes")
+        )
+        assert first_y is not None
+        if y is None:
+            y = torch.full((len(x), *first_y.shape[1:]), NO_LABEL)
+        return torch.cat([first_x, x]), torch.cat([first_y, y])
 
     def digest(self) -> Digest:
         """What two peers compare to know that they vote on the same probes."""
-        x, y = self.examples.take(every_index(self.examples))
-        return digest(
+        parts = [part for examples in (self.anchor, self.examples) if examples is not None for part in _parts(examples)]
+        return digest(*(part.encode() for part in parts))
+
+
+def _parts(examples: Examples) -> Iterator[Digest]:
+    """A digest for every few examples: a pool of a hundred thousand images is never copied whole."""
+    for start in range(0, len(examples), HASHED_AT_ONCE):
+        x, y = examples.take(torch.arange(start, min(start + HASHED_AT_ONCE, len(examples))))
+        yield digest(
             f"{x.dtype}{tuple(x.shape)}".encode(),
             x.numpy().tobytes(),
             b"" if y is None else y.numpy().tobytes(),
@@ -53,9 +90,9 @@ class ProbePool:
 
 
 @lru_cache(maxsize=64)  # the nodes of a simulation ask for the same round one after the other
-def _draw(pool: int, count: int, seed: int, round: int) -> Tensor:
+def _draw(pool: int, count: int, seed: int, round: int, purpose: str = "probes") -> Tensor:
     """`count` of `pool` without replacement: a Fisher-Yates shuffle stopped after `count` places."""
-    stream = np.random.PCG64(derive_seed(seed, "probes", round)).random_raw(count)
+    stream = np.random.PCG64(derive_seed(seed, purpose, round)).random_raw(count)
     moved: dict[int, int] = {}
     drawn = []
     for place, raw in enumerate(stream.tolist()):

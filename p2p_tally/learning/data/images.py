@@ -1,0 +1,54 @@
+"""Pixels on their way into a model: per-channel normalisation, random crops and flips, for a whole batch at once.
+
+Images are stored as uint8 [N, C, H, W] and stay so until they are on the model's device: a quarter of the bytes to
+hold, to share between processes and to copy.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+PADDING = 4  # pixels on every side before a crop
+PLACES = 2 * PADDING + 1  # where a crop may begin, along each side
+
+
+@dataclass(frozen=True)
+class PerChannel:
+    """Stored pixels as floats of about zero mean and unit spread: mean and std of each channel, of pixels in 0 to 1."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.dtype != torch.uint8:
+            return x
+        scale, shift = _constants(self, x.device)
+        return x.float().mul_(scale).add_(shift)  # [B, C, H, W]
+
+
+@cache
+def _constants(constants: PerChannel, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(x / 255 - mean) / std as x * scale + shift, each [C, 1, 1]."""
+    mean = torch.tensor(constants.mean, dtype=torch.float64)[:, None, None]
+    std = torch.tensor(constants.std, dtype=torch.float64)[:, None, None]
+    return (1 / (255 * std)).float().to(device), (-mean / std).float().to(device)
+
+
+def crop_and_flip(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Each image [B, C, H, W] cropped to its own size out of a black border of 4 pixels, and mirrored every other time.
+
+    One draw an image holds its row, its column and whether it is mirrored. The pixels are then one gather.
+    """
+    batch, channels, height, width = x.shape
+    drawn = torch.randint(PLACES * PLACES * 2, (batch, 1), generator=generator).to(x.device)
+    down, right, mirrored = drawn % PLACES, drawn // PLACES % PLACES, drawn >= PLACES * PLACES  # [B, 1] each
+    along = torch.arange(width, device=x.device)
+    rows = down + torch.arange(height, device=x.device)  # [B, H]
+    columns = right + torch.where(mirrored, width - 1 - along, along)  # [B, W]
+    places = rows[:, :, None] * (width + 2 * PADDING) + columns[:, None, :]  # [B, H, W], in a flat padded channel
+    padded = F.pad(x, (PADDING,) * 4).flatten(2)  # [B, C, (H + 8) (W + 8)]
+    places = places.view(batch, 1, -1).expand(-1, channels, -1)
+    return padded.gather(2, places).view_as(x)

@@ -1,0 +1,47 @@
+"""Addresses on the command line: HOST:PORT, and NAME=HOST:PORT for a peer that goes by another name."""
+
+import ipaddress
+from dataclasses import dataclass
+
+from p2p_tally.errors import ConfigError
+from p2p_tally.ids import NodeName, node_name
+
+
+@dataclass(frozen=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(text: str, flag: str) -> Address:
+    host, _, port = text.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdigit() or not 0 <= int(port) < 65_536:
+        raise ConfigError(f"{flag} {text}: accepted is HOST:PORT, the port from 0 to 65535")
+    return Address(host, int(port))
+
+
+def parse_peers(text: str) -> dict[NodeName, Address]:
+    """Peers by name. A peer without a name of its own goes by its address, as its neighbours write it."""
+    peers: dict[NodeName, Address] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, address = item.rpartition("=")
+        parsed = parse_address(address, "--peers")
+        peer = node_name(name if equals else str(parsed))
+        if peer in peers:
+            raise ConfigError(f"--peers {text}: {peer} is there twice")
+        peers[peer] = parsed
+    return peers

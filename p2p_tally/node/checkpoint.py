@@ -1,0 +1,139 @@
+"""Checkpoints of one node: everything that the next round depends on, written so that a crash at any moment loses none.
+
+A file is written beside its name, synced, and renamed; the last two are kept. Each carries a digest of its contents,
+and one that does not fit it is passed over for the one before.
+"""
+
+import contextlib
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from p2p_tally.ids import Digest, digest
+
+log = logging.getLogger(__name__)
+
+KEPT = 2
+_PREFIX, _SUFFIX = "checkpoint-", ".safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    round: int
+    tensors: dict[str, Tensor]
+    notes: dict[str, Any]  # what is not a tensor: when the channel opened, bytes so far
+
+
+class Checkpoints:
+    """The checkpoints in one folder, of one federation."""
+
+    def __init__(self, folder: Path, federation: Digest) -> None:
+        self.folder = folder
+        self.federation = federation
+
+    def save(self, checkpoint: Checkpoint) -> bool:
+        """Write a checkpoint; False, and a line in the log, where the disk will not take it. The run goes on."""
+        path = _path(self.folder, checkpoint.round)
+        temporary = path.with_suffix(".part")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            metadata = {
+                "round": str(checkpoint.round),
+                "federation": self.federation,
+                "notes": json.dumps(checkpoint.notes, sort_keys=True),
+            }
+            metadata["digest"] = _contents_digest(checkpoint.tensors, metadata)
+            write_tensors(temporary, checkpoint.tensors, metadata)
+            temporary.rename(path)
+            _sync_folder(self.folder)
+        except (OSError, SafetensorError) as error:
+            log.error("checkpoint not written: %s", error, extra={"event": "checkpoint-failed"})
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            return False
+        for old in _rounds(self.folder)[:-KEPT]:
+            _path(self.folder, old).unlink(missing_ok=True)
+        return True
+
+    def rounds(self) -> list[int]:
+        """Rounds that can be loaded, the oldest first. Damaged files are told of and left out."""
+        return [round for round in _rounds(self.folder) if self.load(round) is not None]
+
+    def load(self, round: int) -> Checkpoint | None:
+        """One checkpoint; None, and a line in the log, where it is damaged or another federation's."""
+        path = _path(self.folder, round)
+        try:
+            tensors, metadata = _read(path)
+            if metadata["federation"] != self.federation:
+                raise ValueError("it is of another federation")
+            return Checkpoint(int(metadata["round"]), tensors, json.loads(metadata["notes"]))
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            log.warning(
+                "%s passed over: %s", path.name, error, extra={"event": "checkpoint-damaged", "peer": path.name}
+            )
+            return None
+
+
+def sound_rounds(folder: Path) -> list[int]:
+    """Rounds of the undamaged checkpoints in a folder, whatever federation they are of."""
+    sound = []
+    for round in _rounds(folder):
+        with contextlib.suppress(OSError, SafetensorError, ValueError, KeyError):
+            _read(_path(folder, round))
+            sound.append(round)
+    return sound
+
+
+def _rounds(folder: Path) -> list[int]:
+    names = (path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def _path(folder: Path, round: int) -> Path:
+    return folder / f"{_PREFIX}{round:08d}{_SUFFIX}"
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of an undamaged file."""
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata() or {})
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    if (
+        _contents_digest(tensors, {key: value for key, value in metadata.items() if key != "digest"})
+        != metadata["digest"]
+    ):
+        raise ValueError("its digest does not fit its contents")
+    return tensors, metadata
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """A safetensors file, on the disk when this returns."""
+    save_file(tensors, path, metadata)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _contents_digest(tensors: dict[str, Tensor], metadata: dict[str, str]) -> Digest:
+    parts = [f"{key}={value}".encode() for key, value in sorted(metadata.items())]
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        parts.append(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        parts.append(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    return digest(*parts)

@@ -1,0 +1,284 @@
+"""One daemon: from its settings to a node over real sockets, with a clock, a disk, signals, and an admin address.
+
+The only place that puts the parts of this folder together.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from p2p_tally.config import DaemonSettings, Federation
+from p2p_tally.errors import ConfigError
+from p2p_tally.ids import NodeName, digest, in_order, node_name
+from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
+from p2p_tally.node import logs
+from p2p_tally.node.addresses import parse_address, parse_peers
+from p2p_tally.node.admin import Admin
+from p2p_tally.node.checkpoint import Checkpoints
+from p2p_tally.node.metrics import Metrics
+from p2p_tally.node.node import Node
+from p2p_tally.node.record import DaemonRecorder
+from p2p_tally.node.websocket import WebSocketTransport
+from p2p_tally.protocol.deadlines import Deadlines
+from p2p_tally.protocol.frames import VERSION
+from p2p_tally.protocol.handshake import agreed_fields, fields_digest, starting_point
+from p2p_tally.protocol.messages import Hello
+from topologies import Topology, TopologyError, build
+from topologies.topology import Schedule
+
+log = logging.getLogger(__name__)
+
+# Name of the graph that is known only through what each node says of its neighbours.
+NEIGHBOURS = "neighbours"
+
+
+class Daemon:
+    """A node and everything around it."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        settings: DaemonSettings,
+        *,
+        membership: bool,
+        resume_round: int | None = None,
+        inherited: socket.socket | None = None,
+    ) -> None:
+        """`membership`: --peers are all members, and the neighbours follow from the topology.
+
+        `resume_round` and `inherited` (a listening socket) are a launcher's, which knows all nodes.
+        """
+        self.settings = settings
+        self.resume_round = resume_round
+        self.inherited = inherited
+        self.listen = parse_address(settings.listen, "--listen")
+        if not self.listen.loopback and not settings.insecure:
+            raise ConfigError(
+                f"--listen {self.listen}: reachable from other machines, and links are not encrypted or authenticated; "
+                "listen on 127.0.0.1, or add --insecure where the network itself is trusted"
+            )
+        self.peers = parse_peers(settings.peers)
+        self.name = node_name(settings.name or str(self.listen))
+        if self.name in self.peers:
+            raise ConfigError(f"--peers {settings.peers}: {self.name} is this node itself")
+        self.membership = membership
+        members = in_order([self.name, *self.peers])
+        if membership:
+            if federation.nodes != len(members):
+                federation = federation.model_copy(update={"nodes": len(members)})
+            self.topology = _build(federation, members)
+            neighbours = self.topology.union(federation.rounds).neighbors(self.name)
+            self.addresses = {NodeName(peer): self.peers[NodeName(peer)] for peer in neighbours}
+        else:
+            federation = federation.model_copy(update={"topology": NEIGHBOURS})
+            self.topology = _known_graph(self.name, dict.fromkeys(self.peers, ()))
+            self.addresses = self.peers
+        if settings.rank is not None and settings.rank >= federation.nodes:
+            raise ConfigError(f"--rank {settings.rank}: accepted is 0 to {federation.nodes - 1}")
+        self.task = self._prepare(federation)
+        self.learner = self._learner()
+        self.folder = settings.out or Path("runs") / str(self.name).replace(":", "_")
+        self.fields = self._fields()
+        self.checkpoints = Checkpoints(
+            self.folder / "checkpoints" / self.name.replace(":", "_"), fields_digest(self.fields)
+        )
+        self.stop_requested = False
+
+    def _prepare(self, federation: Federation) -> Task:
+        torch.set_num_threads(1)
+        cut = (
+            federation
+            if self.settings.rank is not None
+            else federation.model_copy(update={"nodes": 1, "partition": "iid"})
+        )
+        task = prepare(cut, root=self.settings.data_root, download=self.settings.download)
+        if cut is federation:
+            return task
+        kept = task.federation.model_copy(update={"nodes": federation.nodes, "partition": federation.partition})
+        return Task(**{**vars(task), "federation": kept})
+
+    def _learner(self) -> Learner:
+        return make_learner(self.task, self.name, self.settings.rank or 0, pick_device(self.settings.device))
+
+    def _fields(self) -> tuple[tuple[str, str], ...]:
+        """What every neighbour must share with this node."""
+        federation = self.task.federation
+        values: dict[str, Any] = federation.agreed()
+        if self.membership:
+            values["members"] = digest(*(member.encode() for member in self.topology.members))[:16]
+            graph = self.topology.union(federation.rounds)
+            edges = sorted("\t".join(sorted(edge)) for edge in graph.edges)
+            values["graph"] = digest(*(edge.encode() for edge in edges))[:16]
+        else:
+            del values["nodes"], values["degree"]  # a node that knows only its neighbours does not know these
+        values["classes"] = self.task.classes
+        values["probe set"] = self.task.probes.digest()[:16]
+        if federation.merge_every:
+            values["parameters"] = f"{len(self.learner.parameters)} ({self.learner.parameters.schema[:16]})"
+        return agreed_fields(values)
+
+    async def run(self, on_line: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Play to the end, or until told to stop; what came of it."""
+        loop = asyncio.get_running_loop()
+        federation, settings = self.task.federation, self.settings
+        worker = ThreadPoolExecutor(1, thread_name_prefix="learner")
+        every = max(1, federation.rounds // 20) if settings.checkpoint_every is None else settings.checkpoint_every
+        recorder = DaemonRecorder(self.learner, self.checkpoints, every, on_line)
+        deadlines = (
+            Deadlines(automatic=True)
+            if settings.barrier_timeout == "auto"
+            else Deadlines(fixed=settings.barrier_timeout)
+        )
+        own_checkpoints = (0, *self.checkpoints.rounds()) if settings.resume else (0,)
+
+        def hello() -> Hello:
+            return Hello(
+                version=VERSION,
+                name=self.name,
+                round=node.round,
+                running=node.phase != "waiting",
+                checkpoints=own_checkpoints,
+                neighbours=() if self.membership else tuple(in_order(self.addresses)),
+                digest=fields_digest(self.fields),
+                fields=self.fields,
+            )
+
+        async def compute(work: Callable[..., Any], *arguments: Any) -> Any:
+            return await loop.run_in_executor(worker, work, *arguments)
+
+        transport = WebSocketTransport(self.name, self.listen, self.addresses, hello, random.Random(), self.inherited)
+        node = Node(
+            self.name, self.learner, self.topology, transport, recorder, compute,
+            clock=loop.time, deadlines=deadlines, quorum=settings.quorum,
+        )  # fmt: skip
+        transport.limit_to(node.mailbox.limits)
+        metrics = recorder.metrics = Metrics(node, transport)
+        logs.configure(self.name, lambda: node.round, settings.log_format)
+        admin = Admin(parse_address(settings.admin, "--admin"), node, transport, metrics) if settings.admin else None
+        self._obey_signals(node, transport)
+        try:
+            if admin is not None:
+                await admin.start()
+                log.info("admin at http://%s", admin.address, extra={"event": "admin"})
+            await transport.start(node)
+            log.info("listening at %s", transport.listen, extra={"event": "listening"})
+            await transport.all_up(lambda: any(link.hello.running for link in transport.links.values()))
+            if not self.stop_requested:
+                if not self.membership:
+                    said = {peer: link.hello.neighbours for peer, link in transport.links.items()}
+                    node.topology = _known_graph(self.name, said)
+                self._begin(node, recorder, own_checkpoints, [link.hello for link in transport.links.values()])
+                await node.run()
+                await recorder.finish(node)
+            return self._result(node, recorder, transport)
+        finally:
+            await transport.close()
+            if admin is not None:
+                await admin.close()
+            worker.shutdown()
+
+    def _begin(self, node: Node, recorder: DaemonRecorder, own: tuple[int, ...], hellos: list[Hello]) -> None:
+        """Load the checkpoint that fits where the neighbours are."""
+        load, round = starting_point(own, hellos)
+        if self.resume_round is not None and load == round:
+            load = round = self.resume_round
+        if load:
+            checkpoint = self.checkpoints.load(load)
+            if checkpoint is None:
+                raise ConfigError(f"--resume: checkpoint of round {load} in {self.checkpoints.folder} cannot be read")
+            self.learner.restore(checkpoint.tensors)
+            recorder.restore(node, checkpoint)
+        node.round = round
+        if round:
+            log.info(
+                "going on after round %d, from the checkpoint of round %d", round, load, extra={"event": "resumed"}
+            )
+
+    def _obey_signals(self, node: Node, transport: WebSocketTransport) -> None:
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            if self.stop_requested:  # asked twice: at once
+                sys.exit(130)
+            self.stop_requested = True
+            log.info("asked to stop", extra={"event": "stopping"})
+            node.stopping = True
+            transport.stop_waiting()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+
+    def _result(self, node: Node, recorder: DaemonRecorder, transport: WebSocketTransport) -> dict[str, Any]:
+        """The last line of a daemon: its part of the run's summary."""
+        kernel = transport.kernel_total()
+        if node.phase == "done":
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.learner.save_model(self.folder / f"{self.name.replace(':', '_')}.safetensors")
+        return {
+            "name": self.name,
+            "final": True,
+            "finished": node.phase == "done",
+            "round": node.round,
+            "parameters_sha256": self.learner.parameters.sha256(),
+            "payload_bytes": recorder.payload,
+            "framed_bytes": recorder.framed,
+            "stream_bytes": kernel.sent,
+            "missed": sum(node.mailbox.missed.values()),
+        }
+
+
+def _build(federation: Federation, members: list[NodeName]) -> Topology:
+    try:
+        return build(federation.topology, members, degree=federation.degree, seed=federation.seed)
+    except TopologyError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _known_graph(name: NodeName, said: dict[NodeName, Any]) -> Topology:
+    """The part of the graph around a node: its neighbours, and theirs, as they said."""
+    members = in_order({name, *said, *(NodeName(far) for neighbours in said.values() for far in neighbours)})
+    rank = {member: number for number, member in enumerate(members)}
+    edges = [(rank[name], rank[peer]) for peer in said]
+    edges += [
+        (rank[peer], rank[NodeName(far)]) for peer, neighbours in said.items() for far in neighbours if far != name
+    ]
+    return Topology(NEIGHBOURS, members, Schedule(lambda _: edges))
+
+
+def run_daemon(daemon: Daemon, on_line: Callable[[dict[str, Any]], None], lifeline: bool) -> dict[str, Any]:
+    """Run a daemon in this process to its end. `lifeline`: stop when standard input closes."""
+
+    async def main() -> dict[str, Any]:
+        watch = asyncio.create_task(_watch_lifeline()) if lifeline else None
+        try:
+            return await daemon.run(on_line)
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return asyncio.run(main())
+    return uvloop.run(main())
+
+
+async def _watch_lifeline() -> None:
+    """The launcher holds the other end of standard input; where that closes it is gone, and this node must not stay."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await reader.read()
+    log.warning("the launcher is gone", extra={"event": "orphaned"})
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,88 @@
+"""Log lines: one per event, with node, round and peer; text for people or JSON for machines. Repeats are rationed."""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+# One line for an event and peer in this many seconds; what was held back is counted in the next one.
+RATION_SECONDS = 10.0
+
+FIELDS = ("event", "peer", "reason")
+
+
+class RationFilter(logging.Filter):
+    """Lets the first of a burst of like events through, and says later how many it held back."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._last: dict[tuple[Any, Any], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        event = getattr(record, "event", None)
+        if event is None or record.levelno < logging.WARNING:
+            return True
+        key = event, getattr(record, "peer", None)
+        now = self._clock()
+        last, held = self._last.get(key, (-RATION_SECONDS, 0))
+        if now - last < RATION_SECONDS:
+            self._last[key] = last, held + 1
+            return False
+        self._last[key] = now, 0
+        if held:
+            record.msg = f"{record.msg} (and {held} more like it)"
+        return True
+
+
+class ContextFilter(logging.Filter):
+    """Adds the node's name and round to every record."""
+
+    def __init__(self, name: str, round: Callable[[], int]) -> None:
+        super().__init__()
+        self._name = name
+        self._round = round
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.node = self._name
+        record.round = self._round()
+        return True
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        peer = getattr(record, "peer", None)
+        text = (
+            f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {getattr(record, 'node', '-')} "
+            f"round {getattr(record, 'round', '-')}{f' peer {peer}' if peer else ''}: {record.getMessage()}"
+        )
+        return text if not record.exc_info else f"{text}\n{self.formatException(record.exc_info)}"
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": record.created,
+            "level": record.levelname.lower(),
+            "node": getattr(record, "node", None),
+            "round": getattr(record, "round", None),
+            "message": record.getMessage(),
+        }
+        line |= {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def configure(name: str, round: Callable[[], int], form: str) -> None:
+    """Send the project's log to stderr, one line per event."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler.addFilter(RationFilter())
+    handler.addFilter(ContextFilter(name, round))
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("p2p_tally").setLevel(logging.INFO)

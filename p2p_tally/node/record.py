@@ -1,0 +1,100 @@
+"""What a daemon keeps of its rounds: a line for each evaluated one, checkpoints, and counters for its metrics."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from p2p_tally.learning.consensus import Measures, measure
+from p2p_tally.learning.learner import Learner, votes_of
+from p2p_tally.node.checkpoint import Checkpoint, Checkpoints
+from p2p_tally.node.metrics import Metrics
+from p2p_tally.node.node import Node, RoundReport
+from p2p_tally.protocol.ledger import Count
+
+log = logging.getLogger(__name__)
+
+
+class DaemonRecorder:
+    """Hears of every round of one daemon."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        checkpoints: Checkpoints,
+        checkpoint_every: int,
+        on_line: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.learner = learner
+        self.checkpoints = checkpoints
+        self.checkpoint_every = checkpoint_every
+        self.on_line = on_line
+        self.metrics: Metrics | None = None
+        self.payload = 0  # sent since the run began, checkpoints included
+        self.framed = 0
+        self._since: dict[str, Count] = {}
+        self._seconds: dict[str, float] = {}
+        self._saved = 0
+
+    async def record(self, node: Node, report: RoundReport) -> None:
+        for stage, count in report.sent.items():
+            self.payload += count.payload
+            self.framed += count.framed
+            self._since.setdefault(stage.name.lower(), Count()).take(count)
+        for phase, seconds in report.seconds.items():
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
+        if self.metrics is not None:
+            self.metrics.observe(report)
+        if report.evaluation is not None:
+            self.on_line(self._line(node, report))
+            if self.metrics is not None:
+                self.metrics.accuracy = report.evaluation.accuracy
+            self._since, self._seconds = {}, {}
+        if self.checkpoint_every and report.round % self.checkpoint_every == 0:
+            await self._save(node)
+
+    async def finish(self, node: Node) -> None:
+        """A last checkpoint, where the node stands between two rounds."""
+        if self.checkpoint_every and node.between_rounds and self._saved != node.round:
+            await self._save(node)
+
+    def restore(self, node: Node, checkpoint: Checkpoint) -> None:
+        node.warmup = checkpoint.notes["warmup"]
+        self.payload = checkpoint.notes["payload"]
+        self.framed = checkpoint.notes["framed"]
+        self._saved = checkpoint.round
+
+    async def _save(self, node: Node) -> None:
+        notes = {"warmup": node.warmup, "payload": self.payload, "framed": self.framed}
+        checkpoint = Checkpoint(node.round, self.learner.snapshot(), notes)
+        if await node.compute(self.checkpoints.save, checkpoint):
+            self._saved = node.round
+        elif self.metrics is not None:
+            self.metrics.checkpoint_failures += 1
+
+    def _line(self, node: Node, report: RoundReport) -> dict[str, Any]:
+        assert report.evaluation is not None
+        measures = self._measures(report)
+        return {
+            "name": node.name,
+            "round": report.round,
+            "accuracy": 100 * report.evaluation.accuracy,
+            "loss": report.evaluation.loss,
+            "merged": report.merged,
+            "plurality_right": measures.plurality_right if measures else None,
+            "agreement": measures.agreement if measures else None,
+            "margin": measures.margin if measures else None,
+            "payload_bytes": self.payload,
+            "framed_bytes": self.framed,
+            "sent": {kind: {"payload": count.payload, "framed": count.framed} for kind, count in self._since.items()},
+            "seconds": self._seconds,
+        }
+
+    def _measures(self, report: RoundReport) -> Measures | None:
+        """Of the votes that this node tallied in the round."""
+        if len(report.answers) < 2:
+            return None
+        votes = np.stack([votes_of(answer) for answer in report.answers])
+        labels = self.learner.probes.sample(report.round)[1]
+        return measure(votes, self.learner.classes, None if labels is None else labels.flatten().numpy())

@@ -1,0 +1,313 @@
+"""Neighbours over the network: one WebSocket link per edge, made again when it breaks.
+
+Of two neighbours the one with the smaller name dials. From accepting a socket to a finished handshake a stranger has
+five seconds. Knows links and hellos; knows nothing of rounds.
+"""
+
+import asyncio
+import logging
+import random
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from p2p_tally.errors import ConfigError, HandshakeError, PeerError
+from p2p_tally.ids import NodeName, in_order
+from p2p_tally.node.addresses import Address
+from p2p_tally.node.link import REFUSED_DELAY, Connection, Link, backoff
+from p2p_tally.node.sockets import KernelCount, kernel_count, watch_for_silence
+from p2p_tally.node.transport import Events, dials
+from p2p_tally.protocol import frames
+from p2p_tally.protocol.frames import HELLO_BYTES, Limits
+from p2p_tally.protocol.handshake import check_hello
+from p2p_tally.protocol.messages import Hello
+
+log = logging.getLogger(__name__)
+
+PATH = "/p2p-tally"
+HANDSHAKE_SECONDS = 5.0
+# Sockets of strangers that may be open at once, besides the neighbours'.
+STRANGERS = 64
+# A machine that vanishes without a word is noticed after this long.
+SILENCE_SECONDS = 30
+# What a peer that stops reading is given when this node leaves.
+FAREWELL_SECONDS = 5.0
+# How often a node that waits for peers says so.
+REMINDER_SECONDS = 30.0
+# WebSocket close code of a refusal; the range 4000 to 4999 is for applications.
+REFUSED = 4001
+
+
+@dataclass
+class PeerState:
+    """What is known of one neighbour's link."""
+
+    address: Address
+    state: str = "down"  # down, up, or refused
+    detail: str = ""
+    attempts: int = 0
+    kernel: KernelCount = field(default_factory=lambda: KernelCount(0, 0))  # of links that have ended
+
+
+class WebSocketTransport:
+    """One node's links."""
+
+    def __init__(
+        self,
+        name: NodeName,
+        listen: Address,
+        peers: Mapping[NodeName, Address],
+        hello: Callable[[], Hello],
+        generator: random.Random,
+        inherited: socket.socket | None = None,
+    ) -> None:
+        """`inherited`: a socket that listens already, where another process has chosen the address."""
+        self.name = name
+        self.listen = listen
+        self.hello = hello
+        self.links: dict[NodeName, Link] = {}
+        self.peers = {peer: PeerState(address) for peer, address in peers.items()}
+        self.refusals: dict[str, int] = {}  # handshakes that failed, by reason
+        self._limit = HELLO_BYTES + 1  # aiohttp refuses messages of this length and longer
+        self._generator = generator
+        self._inherited = inherited
+        self._events: Events | None = None
+        self._changed = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._strangers: dict[web.RequestHandler, None] = {}  # the oldest first
+        self._listener: asyncio.Server | None = None
+        self._server: web.Server | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    def limit_to(self, limits: Limits) -> None:
+        """The longest message that is read at all; to be said before `start`."""
+        self._limit = max(limits.frame, HELLO_BYTES) + 1
+
+    # --- the Transport interface
+
+    async def start(self, events: Events) -> None:
+        self._events = events
+        loop = asyncio.get_running_loop()
+        self._server = web.Server(self._answer)
+        try:
+            if self._inherited is not None:
+                self._listener = await loop.create_server(self._accept, sock=self._inherited)
+            else:
+                self._listener = await loop.create_server(self._accept, self.listen.host, self.listen.port)
+        except OSError as error:
+            raise ConfigError(f"--listen {self.listen}: {error.strerror or error}") from None
+        if self.listen.port == 0:
+            self.listen = Address(self.listen.host, self._listener.sockets[0].getsockname()[1])
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, connect=HANDSHAKE_SECONDS))
+        for peer in self.peers:
+            if dials(self.name, peer):
+                self._spawn(self._keep_dialling(peer))
+
+    def send(self, peer: NodeName, frame: bytes) -> bool:
+        link = self.links.get(peer)
+        return link is not None and link.send(frame)
+
+    async def drained(self, peer: NodeName) -> None:
+        link = self.links.get(peer)
+        if link is not None:
+            await link.drained()
+
+    async def close(self) -> None:
+        self._closing.set()
+        if self._listener is not None:
+            self._listener.close()
+        await asyncio.gather(*(link.finish(FAREWELL_SECONDS) for link in list(self.links.values())))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+        if self._server is not None:
+            await self._server.shutdown(1.0)
+
+    # --- waiting for the others
+
+    async def all_up(self, ready: Callable[[], bool]) -> None:
+        """Wait until every neighbour has said hello, or `ready` says that it need not be so. Says whom it waits for."""
+        loop = asyncio.get_running_loop()
+        patience = 2.0
+        while not self._closing.is_set() and not ready() and any(peer.state != "up" for peer in self.peers.values()):
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(loop.time() + patience):
+                    await self._changed.wait()
+            except TimeoutError:
+                patience = REMINDER_SECONDS
+                for name in in_order(self.peers):
+                    peer = self.peers[name]
+                    if peer.state != "up":
+                        log.info(
+                            "waiting for %s at %s%s", name, peer.address, f" ({peer.detail})" if peer.detail else "",
+                            extra={"event": "waiting", "peer": name},
+                        )  # fmt: skip
+
+    def stop_waiting(self) -> None:
+        self._closing.set()
+        self._changed.set()
+
+    def notify(self) -> None:
+        """Something that `ready` looks at has changed."""
+        self._changed.set()
+
+    def kernel_total(self) -> KernelCount:
+        """Stream bytes that the kernel carried over all links, ended ones included."""
+        sent = received = 0
+        for name, peer in self.peers.items():
+            live = kernel_count(self.links[name].connection) if name in self.links else None
+            for count in (peer.kernel, live):
+                if count is not None:
+                    sent += count.sent
+                    received += count.received
+        return KernelCount(sent, received)
+
+    # --- dialling
+
+    async def _keep_dialling(self, peer: NodeName) -> None:
+        state = self.peers[peer]
+        while not self._closing.is_set():
+            delay = None
+            try:
+                await self._dial(peer, state.address)
+                state.attempts = 0
+            except HandshakeError as error:
+                delay = REFUSED_DELAY
+                self._refused(peer, error)
+            except PeerError as error:
+                self._refused(peer, error)
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                state.detail = str(error) or type(error).__name__
+            delay = backoff(state.attempts, self._generator) if delay is None else delay
+            state.attempts += 1
+            try:
+                async with asyncio.timeout(delay):
+                    await self._closing.wait()
+            except TimeoutError:
+                continue
+
+    async def _dial(self, peer: NodeName, address: Address) -> None:
+        assert self._session is not None
+        connection = await self._session.ws_connect(
+            f"http://{address}{PATH}", max_msg_size=self._limit, autoclose=False
+        )
+        try:
+            link = await self._shake_hands(connection)
+            if link.peer != peer:
+                raise HandshakeError(f"{address} is {link.peer:.80}, not {peer}", reason="name")
+        except BaseException as error:
+            await _refuse(connection, error)
+            raise
+        await self._serve(link)
+
+    # --- answering
+
+    def _accept(self) -> web.RequestHandler:
+        """A protocol for a new connection, which is cut unless it has shaken hands in time."""
+        assert self._server is not None
+        handler = self._server()
+        self._strangers[handler] = None
+        asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self._expire, handler)
+        if len(self._strangers) > STRANGERS:
+            self._expire(next(iter(self._strangers)))
+        return handler
+
+    def _expire(self, handler: web.RequestHandler) -> None:
+        """Cut a connection that is still a stranger's."""
+        if handler not in self._strangers:
+            return
+        del self._strangers[handler]
+        if handler.transport is not None:
+            handler.transport.abort()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = web.WebSocketResponse(max_msg_size=self._limit, compress=False, autoclose=False)
+        if request.path != PATH or not connection.can_prepare(request).ok:
+            return web.Response(status=404, text="p2p-tally node\n")
+        await connection.prepare(request)
+        try:
+            link = await self._shake_hands(connection)
+            if not dials(link.peer, self.name):
+                raise HandshakeError(f"{link.peer:.80} should wait to be dialled", reason="direction")
+        except PeerError as error:
+            self._refused(None, error)
+            await _refuse(connection, error)
+            return connection
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            return connection
+        self._strangers.pop(request.protocol, None)
+        await self._serve(link)
+        return connection
+
+    # --- both
+
+    async def _shake_hands(self, connection: Connection) -> Link:
+        """Both sides say hello; a link, or a PeerError that names what does not fit."""
+        own = self.hello()
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            await connection.send_bytes(frames.encode(own))
+            message = await connection.receive()
+        if message.type is not aiohttp.WSMsgType.BINARY:
+            raise HandshakeError("no hello", reason="no-hello")
+        theirs = frames.decode_hello(message.data)
+        check_hello(own, theirs, self.peers)
+        return Link(connection, theirs)
+
+    async def _serve(self, link: Link) -> None:
+        """The life of a link."""
+        assert self._events is not None
+        state = self.peers[link.peer]
+        old = self.links.get(link.peer)
+        if old is not None:  # the peer has come back before its old connection was seen to end
+            old.abort()
+            self._events.link_down(link.peer)
+        self.links[link.peer] = link
+        state.state, state.detail, state.attempts = "up", "", 0
+        watch_for_silence(link.connection, SILENCE_SECONDS)
+        log.info("link up", extra={"event": "link-up", "peer": link.peer})
+        self._events.link_up(link.peer, link.hello)
+        self._changed.set()
+        try:
+            await link.serve(self._events.deliver, self._count(link, state))
+        finally:
+            if self.links.get(link.peer) is link:
+                del self.links[link.peer]
+                state.state = "down"
+                log.info("link down", extra={"event": "link-down", "peer": link.peer})
+                self._events.link_down(link.peer)
+                self._changed.set()
+
+    def _count(self, link: Link, state: PeerState) -> Callable[[], None]:
+        """Keep the kernel's count of a connection that is about to close."""
+
+        def keep() -> None:
+            count = kernel_count(link.connection)
+            if count is not None:
+                state.kernel = KernelCount(state.kernel.sent + count.sent, state.kernel.received + count.received)
+
+        return keep
+
+    def _refused(self, peer: NodeName | None, error: PeerError) -> None:
+        self.refusals[error.reason] = self.refusals.get(error.reason, 0) + 1
+        log.warning("refused: %s", error, extra={"event": "handshake-refused", "peer": peer, "reason": error.reason})
+        if peer is not None:
+            self.peers[peer].state, self.peers[peer].detail = "refused", str(error)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _refuse(connection: Connection, error: BaseException) -> None:
+    """Close with the reason in the close frame, which holds 123 bytes."""
+    text = str(error) if isinstance(error, PeerError) else ""
+    await connection.close(code=REFUSED, message=text.encode()[:120])

@@ -1,0 +1,57 @@
+"""Whether two nodes take part in the same federation, and where one that comes back goes on. Pure comparisons."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from p2p_tally.errors import HandshakeError
+from p2p_tally.ids import Digest, digest
+from p2p_tally.protocol.frames import VERSION
+from p2p_tally.protocol.messages import Hello
+
+
+def agreed_fields(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What peers must share, as texts to compare and to show."""
+    return tuple((name, str(value)) for name, value in values.items())
+
+
+def fields_digest(fields: Iterable[tuple[str, str]]) -> Digest:
+    return digest(*(part.encode() for field in fields for part in field))
+
+
+def check_hello(own: Hello, theirs: Hello, expected: Iterable[str]) -> None:
+    """Raise a HandshakeError that names the first thing on which the two differ, with both values."""
+    if theirs.version != VERSION:
+        raise HandshakeError(f"protocol version is {VERSION} here, {theirs.version} there", reason="version")
+    if theirs.name == own.name:
+        raise HandshakeError(f"name is {own.name} at both ends", reason="name")
+    if theirs.name not in expected:
+        raise HandshakeError(f"{theirs.name:.80} is no neighbour of {own.name}", reason="stranger")
+    if fields_digest(theirs.fields) != theirs.digest:
+        raise HandshakeError("the digest is not that of the fields", reason="digest")
+    if theirs.digest == own.digest:
+        return
+    ours, others = dict(own.fields), dict(theirs.fields)
+    for name in [*ours, *(name for name in others if name not in ours)]:
+        if ours.get(name) != others.get(name):
+            here, there = ours.get(name, "not set"), others.get(name, "not set")
+            raise HandshakeError(f"{name:.80} is {here:.200} here, {there:.200} there", reason="mismatch")
+    raise HandshakeError("the fields stand in another order", reason="mismatch")
+
+
+def starting_point(own: Sequence[int], hellos: Sequence[Hello]) -> tuple[int, int]:
+    """Which checkpoint to load, and which round to count as finished, from what the neighbours say.
+
+    Where they are running, their round is the one to join; where all begin again, the newest round that all kept.
+    0 stands for a fresh start and is always among the checkpoints.
+    """
+    running = [hello.round for hello in hellos if hello.running]
+    if running:
+        return max(own), max(*own, majority_round(running))
+    common = set(own).intersection(*(hello.checkpoints for hello in hellos))
+    newest = max(common, default=0)
+    return newest, newest
+
+
+def majority_round(rounds: Sequence[int]) -> int:
+    """The furthest round that at least half of these have reached: one liar among them cannot move it far."""
+    return sorted(rounds, reverse=True)[(len(rounds) - 1) // 2]

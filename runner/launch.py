@@ -1,0 +1,281 @@
+"""N daemons on this machine: start them, follow them, end them. No daemon outlives its launcher.
+
+Each daemon is a process of its own with one torch thread. It tells of its rounds on its standard output, a line of
+JSON each; its standard input is its lifeline, which closes when the launcher is gone, however it went.
+"""
+
+import asyncio
+import contextlib
+import json
+import math
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from p2p_tally.config import Federation, ServiceSettings, parse_options, read_options, write_options
+from p2p_tally.errors import ConfigError, OperatorError
+from p2p_tally.ids import NodeName, ranked_names
+from runner.folder import RunFolder
+from runner.record import RoundLine, Run
+
+# What daemons that were asked to stop are given to finish their round and write a checkpoint.
+GRACE_SECONDS = 30.0
+
+OnLine = Callable[[RoundLine], None]
+
+
+class LaunchFailed(OperatorError):
+    """Some daemon did not finish; the message names it and its log."""
+
+
+@dataclass
+class Child:
+    """One daemon process, and what it has said."""
+
+    name: NodeName
+    process: asyncio.subprocess.Process
+    log: Path
+    lines: dict[int, dict[str, Any]] = field(default_factory=dict)
+    last: int = 0
+    final: dict[str, Any] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.process.returncode is None
+
+
+def launch(
+    federation: Federation, settings: ServiceSettings, on_line: OnLine | None = None, resume: bool = False
+) -> Run:
+    """Run a federation as daemons. `settings.out` is the run folder; with `resume`, one that holds a stopped run."""
+    return asyncio.run(Launcher(federation, settings, on_line or (lambda _: None), resume).run())
+
+
+def resume_options(folder: Path) -> tuple[Federation, ServiceSettings]:
+    """What a stopped run was started with."""
+    path = folder / "config.toml"
+    federation, settings = parse_options(read_options(path), ServiceSettings, source=str(path))
+    return federation, settings.model_copy(update={"out": folder})
+
+
+class Launcher:
+    """The life of one launch."""
+
+    def __init__(self, federation: Federation, settings: ServiceSettings, on_line: OnLine, resume: bool) -> None:
+        assert settings.out is not None
+        self.federation = federation
+        self.settings = settings
+        self.out = settings.out
+        self.on_line = on_line
+        self.names = ranked_names(federation.nodes)
+        self.resume_round = self._resume_round() if resume else None
+        self.children: list[Child] = []
+        self.stopping = asyncio.Event()
+        self.run_record: Run | None = None
+        self._next = 0
+
+    async def run(self) -> Run:
+        kept: list[RoundLine] = []
+        if self.resume_round is None:
+            folder = RunFolder(self.out)
+        else:
+            folder, kept = RunFolder.reopen(self.out, self.resume_round)
+        started = time.perf_counter()
+        self._obey_signals()
+        try:
+            # What the daemons are started with; replaced by the complete one as soon as a daemon has told it.
+            folder.begin(self.federation, self.settings)
+            await self._spawn()
+            async with asyncio.TaskGroup() as group:
+                passing_on = group.create_task(self._pass_on_stop())
+                followers = [group.create_task(self._follow(child, folder, kept)) for child in self.children]
+                await asyncio.wait(followers)
+                passing_on.cancel()
+            return self._finish(folder, started)
+        finally:
+            await self._end(signal.SIGKILL, 5.0)
+            folder.close()
+
+    # --- starting
+
+    async def _spawn(self) -> None:
+        listeners = [_listener() for _ in self.names]
+        try:
+            addresses = {
+                name: f"127.0.0.1:{listener.getsockname()[1]}"
+                for name, listener in zip(self.names, listeners, strict=True)
+            }
+            for rank, (name, listener) in enumerate(zip(self.names, listeners, strict=True)):
+                peers = ",".join(f"{peer}={address}" for peer, address in addresses.items() if peer != name)
+                self.children.append(await self._start(rank, name, addresses[name], peers, listener.fileno()))
+        finally:
+            for listener in listeners:
+                listener.close()
+
+    async def _start(self, rank: int, name: NodeName, address: str, peers: str, descriptor: int) -> Child:
+        options = {"config": self.out / "config.toml", "name": name, "rank": rank, "listen": address}
+        options |= {"peers": peers, "out": self.out, "listen-fd": descriptor}
+        command = [sys.executable, "-m", "p2p_tally", "node", "--report"]
+        command += [f"--{key}={value}" for key, value in options.items()]
+        if self.resume_round is not None:
+            command += ["--resume", f"--resume-round={self.resume_round}"]
+        path = self.out / f"{name}.log"
+        with path.open("a", encoding="utf-8") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                pass_fds=[descriptor],
+                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                start_new_session=True,  # a Ctrl-C at the terminal is the launcher's to pass on
+                limit=1 << 24,
+            )
+        (self.out / f"{name}.pid").write_text(f"{process.pid}\n", encoding="utf-8")
+        return Child(name, process, path)
+
+    # --- following
+
+    async def _follow(self, child: Child, folder: RunFolder, kept: list[RoundLine]) -> None:
+        """Read what a daemon says until it ends."""
+        assert child.process.stdout is not None
+        async for text in child.process.stdout:
+            said = json.loads(text)
+            if "federation" in said:
+                self._begin(Federation.parse(said["federation"]), kept)
+            elif "final" in said:
+                child.final = said
+            else:
+                child.lines[said["round"]] = said
+                child.last = said["round"]
+                self._tell(folder)
+        await child.process.wait()
+        (self.out / f"{child.name}.pid").unlink(missing_ok=True)
+        self._tell(folder)
+
+    def _begin(self, federation: Federation, kept: list[RoundLine]) -> None:
+        if self.run_record is None:
+            self.run_record = Run(federation, [str(name) for name in self.names], lines=kept, folder=self.out)
+            # A daemon may still be reading the first config.toml: the complete one takes its place at once.
+            temporary = self.out / "config.toml.part"
+            write_options(temporary, federation, self.settings)
+            temporary.rename(self.out / "config.toml")
+
+    def _tell(self, folder: RunFolder) -> None:
+        """Pass on every round that no living daemon can still add to."""
+        if self.run_record is None:
+            return
+        rounds = sorted({round for child in self.children for round in child.lines})
+        for round in rounds:
+            if any(child.alive and child.last < round for child in self.children):
+                return
+            line = self._combine(round)
+            self.run_record.lines.append(line)
+            folder.add(line)
+            self.on_line(line)
+
+    def _combine(self, round: int) -> RoundLine:
+        said = [child.lines.pop(round, None) for child in self.children]
+        present = [line for line in said if line is not None]
+        stages = sorted({stage for line in present for stage in line["sent"]})
+        phases = sorted({phase for line in present for phase in line["seconds"]})
+        return RoundLine(
+            round=round,
+            accuracy=[math.nan if line is None else line["accuracy"] for line in said],
+            loss=[math.nan if line is None else line["loss"] for line in said],
+            merged=any(line["merged"] for line in present),
+            plurality_right=_mean(line["plurality_right"] for line in present),
+            agreement=_mean(line["agreement"] for line in present),
+            margin=_mean(line["margin"] for line in present),
+            pairwise_kl=None,  # no node sees another's probabilities
+            payload_bytes=sum(line["payload_bytes"] for line in present) / len(present),
+            framed_bytes=sum(line["framed_bytes"] for line in present) / len(present),
+            sent={
+                stage: {
+                    accounting: sum(line["sent"].get(stage, {}).get(accounting, 0) for line in present) / len(present)
+                    for accounting in ("payload", "framed")
+                }
+                for stage in stages
+            },
+            seconds={
+                phase: sum(line["seconds"].get(phase, 0.0) for line in present) / len(present) for phase in phases
+            },
+        )
+
+    # --- ending
+
+    def _obey_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.stopping.set)
+
+    async def _pass_on_stop(self) -> None:
+        await self.stopping.wait()
+        await self._end(signal.SIGTERM, GRACE_SECONDS)
+
+    async def _end(self, number: signal.Signals, patience: float) -> None:
+        """Signal every daemon that lives, and wait; those that take too long are killed."""
+        living = [child for child in self.children if child.alive]
+        for child in living:
+            with contextlib.suppress(ProcessLookupError):
+                child.process.send_signal(number)
+        if living:
+            waits = [asyncio.create_task(child.process.wait()) for child in living]
+            _, late = await asyncio.wait(waits, timeout=patience)
+            if late:
+                await self._end(signal.SIGKILL, patience)
+        for child in self.children:
+            (self.out / f"{child.name}.pid").unlink(missing_ok=True)
+
+    def _finish(self, folder: RunFolder, started: float) -> Run:
+        run = self.run_record
+        failed = [child for child in self.children if child.final is None]
+        if self.stopping.is_set() and any(
+            child.final is None or not child.final["finished"] for child in self.children
+        ):
+            raise LaunchFailed(f"stopped; go on with: p2p-tally launch --resume {self.out}")
+        if run is None or len(failed) == len(self.children):
+            raise LaunchFailed(_why(failed[0]))
+        run.parameters_sha256 = [
+            "" if child.final is None else child.final["parameters_sha256"] for child in self.children
+        ]
+        run.seconds = time.perf_counter() - started
+        folder.finish(run)
+        if failed:
+            names = ", ".join(child.name for child in failed)
+            raise LaunchFailed(f"{names} did not finish, the others did: {_why(failed[0])}")
+        return run
+
+    def _resume_round(self) -> int:
+        """The newest round that every daemon can start again from; 0 where there is none."""
+        from p2p_tally.node.checkpoint import sound_rounds  # noqa: PLC0415 - torch, needed for this alone
+
+        if not (self.out / "config.toml").exists():
+            raise ConfigError(f"--resume {self.out}: no config.toml there; accepted is the folder of a stopped run")
+        kept = [set(sound_rounds(self.out / "checkpoints" / name)) | {0} for name in self.names]
+        return max(set.intersection(*kept))
+
+
+def _listener() -> socket.socket:
+    """A listening socket on a free port. It is handed to the daemon, so nobody can take the port in between."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(128)
+    return listener
+
+
+def _mean(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _why(child: Child) -> str:
+    """The last line of a daemon's log, which is where its error stands."""
+    lines = child.log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no message"]
+    return f"{child.name} ended with code {child.process.returncode}: {lines[-1]} (log: {child.log})"
