@@ -163,7 +163,8 @@ def node(
     daemon = Daemon(federation, settings, membership=membership, resume_round=resume_round, inherited=inherited)
     if report:
         _print_json({"federation": daemon.task.federation.model_dump(mode="json")})
-    result = run_daemon(daemon, _print_json if report else lambda _: None, lifeline=report)
+        daemon.recorder.on_line = _print_json
+    result = run_daemon(daemon, lifeline=report)
     if report or as_json:
         _print_json(result)
     elif result["finished"]:

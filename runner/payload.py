@@ -13,7 +13,8 @@ from p2p_tally.learning.schedule import channel, merges, resolve
 from p2p_tally.protocol.ballots import BallotFormat, Form
 from runner.experiments import Cell
 from runner.record import whole
-from topologies import Topology, build, merge_bytes
+from topologies import Topology, build
+from topologies.facts import merge_bytes
 
 
 @dataclass(frozen=True)

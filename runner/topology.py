@@ -9,7 +9,8 @@ from rich.table import Table
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.protocol.ballots import index_bytes
-from topologies import Topology, TopologyError, build, describe, merge_bytes, mesh_cheaper_until, plot, vote_bytes
+from topologies import Topology, TopologyError, build
+from topologies.facts import describe, merge_bytes, mesh_cheaper_until, plot, vote_bytes
 
 
 def make(name: str, nodes: int, degree: int | None, seed: int) -> Topology:

@@ -13,6 +13,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 from topologies.errors import TopologyError
+from topologies.weights import metropolis_row
 
 Array = npt.NDArray[np.float64]
 
@@ -25,15 +26,6 @@ SETTLED = 1e-9
 PASSES = 300
 # Directions of disagreement that stand for all in an expected gap, where nodes are too many for the dense.
 DIRECTIONS = 64
-
-
-def metropolis_row(degree: int, neighbour_degrees: Sequence[int]) -> tuple[float, list[float]]:
-    """A node's weight for itself, and for each neighbour: 1 / (1 + the larger of the two degrees)."""
-    weights = [1.0 / (1 + max(degree, other)) for other in neighbour_degrees]
-    if max(neighbour_degrees, default=0) <= degree:
-        # All its weights are 1 / (1 + degree). Said so, not subtracted, a full mesh gets exactly 1/N.
-        return 1.0 / (1 + degree), weights
-    return 1.0 - math.fsum(weights), weights
 
 
 def metropolis_hastings(graph: nx.Graph) -> sparse.csr_array:

@@ -12,7 +12,7 @@ from itertools import combinations
 import networkx as nx
 
 from topologies.errors import TopologyError
-from topologies.mixing import metropolis_row
+from topologies.weights import metropolis_row
 
 Edge = tuple[int, int]  # two ranks, in either order; repeats are harmless
 

@@ -27,6 +27,9 @@ from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
 from p2p_tally.learning.schedule import Channel
 
+# Private examples that are loaded and varied together, for several steps: fewer and larger operations.
+LOADED_AT_ONCE = 512
+
 # Predictions of one forward pass over the test set: enough to be fast, few enough for any device.
 EVALUATION_BATCH = 1024
 
@@ -89,12 +92,13 @@ class Learner:
         """K local steps on private data."""
         settings = self.federation
         drawn = torch.randint(len(self.private), (settings.local_steps, settings.batch), generator=self.batches)
-        for indices in drawn:
-            x, y = self._on_device(self.private.take(indices))
-            assert y is not None
-            x = self.normalise(self.augment(x, self.batches))
-            loss = F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
-            self._step(loss, self.optimiser, self.anchor)
+        for steps in torch.split(drawn, max(1, LOADED_AT_ONCE // settings.batch)):
+            examples, labels = self._on_device(self.private.take(steps.flatten()))
+            assert labels is not None
+            examples = self.normalise(self.augment(examples, self.batches))
+            for x, y in zip(torch.split(examples, settings.batch), torch.split(labels, settings.batch), strict=True):
+                loss = F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
+                self._step(loss, self.optimiser, self.anchor)
 
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
@@ -134,16 +138,17 @@ class Learner:
         return target.to(self.device)
 
     def _step(self, loss: Tensor, optimiser: FlatAdamW, anchor: Tensor | None) -> None:
-        gradient = self.parameters.gradient
-        gradient.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]
+        flat = self.parameters
+        gradient = flat.backward(loss)  # in one piece or several
         if anchor is not None:  # the gradient of mu / 2 |w - anchor|^2
-            gradient.add_(self.parameters.vector - anchor, alpha=self.federation.mu)
+            for piece, own, start in zip(gradient, flat.pieces(flat.vector), flat.pieces(anchor), strict=True):
+                piece.add_(own - start, alpha=self.federation.mu)
         if self.federation.clip:
-            gradient.nan_to_num_(nan=0.0)
-            norm = gradient.norm()
-            gradient.mul_((self.federation.clip / (norm + 1e-6)).clamp(max=1.0))
-        optimiser.step()
+            norms = [piece.nan_to_num_(nan=0.0).norm() for piece in gradient]
+            norm = norms[0] if len(norms) == 1 else torch.stack(norms).norm()
+            for piece in gradient:
+                piece.mul_((self.federation.clip / (norm + 1e-6)).clamp(max=1.0))
+        optimiser.step(gradient)
 
     # --- merging
 

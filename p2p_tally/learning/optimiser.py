@@ -1,5 +1,7 @@
 """AdamW over one flat vector. Its state is three tensors: a checkpoint keeps them, a merge leaves them alone."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
@@ -10,9 +12,9 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 class FlatAdamW:
     """torch's own AdamW arithmetic without the bookkeeping for parameter groups, which costs more than a small step."""
 
-    def __init__(self, vector: Tensor, gradient: Tensor, lr: float, weight_decay: float) -> None:
+    def __init__(self, vector: Tensor, gradient: Tensor | None, lr: float, weight_decay: float) -> None:
         self.vector = vector  # [W]
-        self.gradient = gradient  # [W]
+        self.gradient = gradient  # [W]; None: every step is given its own, in pieces
         self.lr = lr
         self.weight_decay = weight_decay
         self.state = {
@@ -22,15 +24,22 @@ class FlatAdamW:
         }
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, pieces: Sequence[Tensor] | None = None) -> None:
+        """One step along the gradient, or along `pieces` that make it up in the vector's order."""
         state = self.state
+        if pieces is None:
+            assert self.gradient is not None
+            pieces = [self.gradient]
+        sizes = [piece.numel() for piece in pieces]
+        # Each piece counts its own step, from the common one.
+        steps = [state["step"].clone() for _ in pieces]
         adamw(
-            [self.vector],
-            [self.gradient],
-            [state["mean"]],
-            [state["square"]],
+            _cut(self.vector, sizes),
+            [piece.reshape(-1) for piece in pieces],
+            _cut(state["mean"], sizes),
+            _cut(state["square"], sizes),
             [],
-            [state["step"]],
+            steps,
             fused=True,
             amsgrad=False,
             beta1=BETA1,
@@ -40,3 +49,8 @@ class FlatAdamW:
             eps=EPSILON,
             maximize=False,
         )
+        state["step"].copy_(steps[0])
+
+
+def _cut(flat: Tensor, sizes: list[int]) -> list[Tensor]:
+    return [flat] if len(sizes) == 1 else list(torch.split(flat, sizes))

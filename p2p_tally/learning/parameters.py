@@ -8,14 +8,18 @@ import hashlib
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from p2p_tally.errors import ConfigError, ParameterError
 from p2p_tally.ids import Digest, digest
 
+# From this many parameters on, gradients stay where autograd makes them. Adding them into a flat vector is one more
+# pass over all of them, about a twentieth of a large model's step; for a small model it saves calls.
+LARGE = 1 << 20
+
 
 class FlatParameters:
-    """Owns the storage of a module's parameters and of their gradients."""
+    """Owns the storage of a module's parameters and, unless it is large, of their gradients."""
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         module.to(device)
@@ -28,17 +32,39 @@ class FlatParameters:
             *(f"{name} {tuple(p.shape)}".encode() for name, p in module.named_parameters() if p.requires_grad)
         )
         self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])  # [W]
-        self.gradient = torch.zeros_like(self.vector)  # [W]
-        offset = 0
-        for parameter in parameters:
-            end = offset + parameter.numel()
-            parameter.data = self.vector[offset:end].view_as(parameter)
-            # Autograd adds into a gradient that is already there, so it writes straight into the flat one.
-            parameter.grad = self.gradient[offset:end].view_as(parameter)
-            offset = end
+        self.gradient = torch.zeros_like(self.vector) if len(self) < LARGE else None  # [W]
+        self._parameters = parameters
+        self._parts = [(parameter.numel(), parameter.shape) for parameter in parameters]
+        for parameter, part in zip(parameters, self._cut(self.vector), strict=True):
+            parameter.data = part
+        if self.gradient is not None:
+            for parameter, part in zip(parameters, self._cut(self.gradient), strict=True):
+                # Autograd adds into a gradient that is already there, so it writes straight into the flat one.
+                parameter.grad = part
 
     def __len__(self) -> int:
         return self.vector.numel()
+
+    def _cut(self, flat: Tensor) -> list[Tensor]:
+        """A vector [W] as views in the shapes of the model's tensors."""
+        sizes = [size for size, _ in self._parts]
+        return [part.view(shape) for part, (_, shape) in zip(torch.split(flat, sizes), self._parts, strict=True)]
+
+    def pieces(self, flat: Tensor) -> list[Tensor]:
+        """A vector [W] in the pieces that the gradient comes in."""
+        return [flat] if self.gradient is not None else self._cut(flat)
+
+    def backward(self, loss: Tensor) -> list[Tensor]:
+        """The gradient of the loss, in pieces: one flat vector [W], or a tensor for each of a large model's."""
+        if self.gradient is not None:
+            self.gradient.zero_()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return [self.gradient]
+        for parameter in self._parameters:
+            # Freed only now: the new gradients take up the same memory before the system can have it back.
+            parameter.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        return [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
 
     def export(self) -> np.ndarray:
         """The vector [W] as it is now. On the CPU this is a view, not a copy: use it before the next step."""

@@ -127,16 +127,6 @@ def merges(federation: Federation, round: int) -> bool:
     return not (method.waits and isinstance(federation.warmup, int)) or round > federation.warmup
 
 
-def next_exchange(federation: Federation, round: int, warmup: int | None) -> int:
-    """The first round after this one in which neighbours send each other anything; R + 1 where there is none."""
-    if warmup is None and METHODS[federation.method].waits:
-        return round + 1  # an automatic warm-up speaks every round
-    for later in range(round + 1, federation.rounds + 1):
-        if channel(federation, later, warmup).speaks or merges(federation, later):
-            return later
-    return federation.rounds + 1
-
-
 def evaluates(federation: Federation, round: int) -> bool:
     assert federation.eval_every is not None
     return round % federation.eval_every == 0 or round == federation.rounds

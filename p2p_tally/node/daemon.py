@@ -10,6 +10,7 @@ import random
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,8 +35,7 @@ from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.frames import VERSION
 from p2p_tally.protocol.handshake import agreed_fields, fields_digest, starting_point
 from p2p_tally.protocol.messages import Hello
-from topologies import Topology, TopologyError, build
-from topologies.topology import Schedule
+from topologies import Schedule, Topology, TopologyError, build
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,6 @@ class Daemon:
         """
         self.settings = settings
         self.resume_round = resume_round
-        self.inherited = inherited
         self.listen = parse_address(settings.listen, "--listen")
         if not self.listen.loopback and not settings.insecure:
             raise ConfigError(
@@ -88,12 +87,32 @@ class Daemon:
             raise ConfigError(f"--rank {settings.rank}: accepted is 0 to {federation.nodes - 1}")
         self.task = self._prepare(federation)
         self.learner = self._learner()
-        self.folder = settings.out or Path("runs") / str(self.name).replace(":", "_")
+        self.folder = settings.out or Path("runs") / file_name(self.name)
         self.fields = self._fields()
-        self.checkpoints = Checkpoints(
-            self.folder / "checkpoints" / self.name.replace(":", "_"), fields_digest(self.fields)
+        self.checkpoints = Checkpoints(self.folder / "checkpoints" / file_name(self.name), fields_digest(self.fields))
+        self.kept_rounds = (0, *self.checkpoints.rounds()) if settings.resume else (0,)
+        self.worker = ThreadPoolExecutor(1, thread_name_prefix="learner")
+        self.transport = WebSocketTransport(
+            self.name, self.listen, self.addresses, self._hello, random.Random(), inherited
         )
-        self.stop_requested = False
+        self.recorder = DaemonRecorder(self.learner, self.checkpoints, self._checkpoint_every())
+        fixed = None if settings.barrier_timeout == "auto" else settings.barrier_timeout
+        self.node = Node(
+            self.name,
+            self.learner,
+            self.topology,
+            self.transport,
+            self.recorder,
+            self._compute,
+            clock=time.monotonic,
+            deadlines=Deadlines(fixed, automatic=fixed is None),
+            quorum=settings.quorum,
+        )
+        self.transport.limit_to(self.node.mailbox.limits)
+        self.metrics = self.recorder.metrics = Metrics(self.node, self.transport)
+        self.admin: Admin | None = None
+        if settings.admin:
+            self.admin = Admin(parse_address(settings.admin, "--admin"), self.node, self.transport, self.metrics)
 
     def _prepare(self, federation: Federation) -> Task:
         torch.set_num_threads(1)
@@ -128,69 +147,59 @@ class Daemon:
             values["parameters"] = f"{len(self.learner.parameters)} ({self.learner.parameters.schema[:16]})"
         return agreed_fields(values)
 
-    async def run(self, on_line: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        """Play to the end, or until told to stop; what came of it."""
-        loop = asyncio.get_running_loop()
-        federation, settings = self.task.federation, self.settings
-        worker = ThreadPoolExecutor(1, thread_name_prefix="learner")
-        every = max(1, federation.rounds // 20) if settings.checkpoint_every is None else settings.checkpoint_every
-        recorder = DaemonRecorder(self.learner, self.checkpoints, every, on_line)
-        deadlines = (
-            Deadlines(automatic=True)
-            if settings.barrier_timeout == "auto"
-            else Deadlines(fixed=settings.barrier_timeout)
+    def _hello(self) -> Hello:
+        return Hello(
+            version=VERSION,
+            name=self.name,
+            round=self.node.round,
+            running=self.node.phase != "waiting",
+            checkpoints=self.kept_rounds,
+            neighbours=() if self.membership else tuple(in_order(self.addresses)),
+            digest=fields_digest(self.fields),
+            fields=self.fields,
         )
-        own_checkpoints = (0, *self.checkpoints.rounds()) if settings.resume else (0,)
 
-        def hello() -> Hello:
-            return Hello(
-                version=VERSION,
-                name=self.name,
-                round=node.round,
-                running=node.phase != "waiting",
-                checkpoints=own_checkpoints,
-                neighbours=() if self.membership else tuple(in_order(self.addresses)),
-                digest=fields_digest(self.fields),
-                fields=self.fields,
-            )
+    def _checkpoint_every(self) -> int:
+        every = self.settings.checkpoint_every
+        return max(1, self.task.federation.rounds // 20) if every is None else every
 
-        async def compute(work: Callable[..., Any], *arguments: Any) -> Any:
-            return await loop.run_in_executor(worker, work, *arguments)
+    async def _compute(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """The learner's work, off the event loop: a node answers while it trains."""
+        return await asyncio.get_running_loop().run_in_executor(self.worker, work, *arguments)
 
-        transport = WebSocketTransport(self.name, self.listen, self.addresses, hello, random.Random(), self.inherited)
-        node = Node(
-            self.name, self.learner, self.topology, transport, recorder, compute,
-            clock=loop.time, deadlines=deadlines, quorum=settings.quorum,
-        )  # fmt: skip
-        transport.limit_to(node.mailbox.limits)
-        metrics = recorder.metrics = Metrics(node, transport)
-        logs.configure(self.name, lambda: node.round, settings.log_format)
-        admin = Admin(parse_address(settings.admin, "--admin"), node, transport, metrics) if settings.admin else None
-        self._obey_signals(node, transport)
+    async def run(self) -> dict[str, Any]:
+        """Play to the end, or until told to stop; what came of it."""
+        node, transport = self.node, self.transport
         try:
-            if admin is not None:
-                await admin.start()
-                log.info("admin at http://%s", admin.address, extra={"event": "admin"})
+            if self.admin is not None:
+                await self.admin.start()
+                log.info("admin at http://%s", self.admin.address, extra={"event": "admin"})
             await transport.start(node)
             log.info("listening at %s", transport.listen, extra={"event": "listening"})
-            await transport.all_up(lambda: any(link.hello.running for link in transport.links.values()))
-            if not self.stop_requested:
+            await transport.all_up()
+            if not node.stopping:
                 if not self.membership:
                     said = {peer: link.hello.neighbours for peer, link in transport.links.items()}
                     node.topology = _known_graph(self.name, said)
-                self._begin(node, recorder, own_checkpoints, [link.hello for link in transport.links.values()])
+                self._begin([link.hello for link in transport.links.values()])
                 await node.run()
-                await recorder.finish(node)
-            return self._result(node, recorder, transport)
+                await self.recorder.finish(node)
+            return self._result()
         finally:
             await transport.close()
-            if admin is not None:
-                await admin.close()
-            worker.shutdown()
+            if self.admin is not None:
+                await self.admin.close()
+            self.worker.shutdown()
 
-    def _begin(self, node: Node, recorder: DaemonRecorder, own: tuple[int, ...], hellos: list[Hello]) -> None:
+    def stop(self) -> None:
+        """Leave in good order: finish the round, write a checkpoint, say goodbye."""
+        log.info("asked to stop", extra={"event": "stopping"})
+        self.node.stopping = True
+        self.transport.stop_waiting()
+
+    def _begin(self, hellos: list[Hello]) -> None:
         """Load the checkpoint that fits where the neighbours are."""
-        load, round = starting_point(own, hellos)
+        load, round = starting_point(self.kept_rounds, hellos)
         if self.resume_round is not None and load == round:
             load = round = self.resume_round
         if load:
@@ -198,44 +207,33 @@ class Daemon:
             if checkpoint is None:
                 raise ConfigError(f"--resume: checkpoint of round {load} in {self.checkpoints.folder} cannot be read")
             self.learner.restore(checkpoint.tensors)
-            recorder.restore(node, checkpoint)
-        node.round = round
+            self.recorder.restore(self.node, checkpoint)
+        self.node.round = round
         if round:
-            log.info(
-                "going on after round %d, from the checkpoint of round %d", round, load, extra={"event": "resumed"}
-            )
+            log.info("going on after round %d, from checkpoint %d", round, load, extra={"event": "resumed"})
 
-    def _obey_signals(self, node: Node, transport: WebSocketTransport) -> None:
-        loop = asyncio.get_running_loop()
-
-        def stop() -> None:
-            if self.stop_requested:  # asked twice: at once
-                sys.exit(130)
-            self.stop_requested = True
-            log.info("asked to stop", extra={"event": "stopping"})
-            node.stopping = True
-            transport.stop_waiting()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
-
-    def _result(self, node: Node, recorder: DaemonRecorder, transport: WebSocketTransport) -> dict[str, Any]:
+    def _result(self) -> dict[str, Any]:
         """The last line of a daemon: its part of the run's summary."""
-        kernel = transport.kernel_total()
+        node = self.node
         if node.phase == "done":
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.learner.save_model(self.folder / f"{self.name.replace(':', '_')}.safetensors")
+            self.learner.save_model(self.folder / f"{file_name(self.name)}.safetensors")
         return {
             "name": self.name,
             "final": True,
             "finished": node.phase == "done",
             "round": node.round,
             "parameters_sha256": self.learner.parameters.sha256(),
-            "payload_bytes": recorder.payload,
-            "framed_bytes": recorder.framed,
-            "stream_bytes": kernel.sent,
+            "payload_bytes": self.recorder.payload,
+            "framed_bytes": self.recorder.framed,
+            "stream_bytes": self.transport.kernel_total().sent,
             "missed": sum(node.mailbox.missed.values()),
         }
+
+
+def file_name(name: NodeName) -> str:
+    """A node's name as part of a path."""
+    return name.replace(":", "_")
 
 
 def _build(federation: Federation, members: list[NodeName]) -> Topology:
@@ -256,13 +254,15 @@ def _known_graph(name: NodeName, said: dict[NodeName, Any]) -> Topology:
     return Topology(NEIGHBOURS, members, Schedule(lambda _: edges))
 
 
-def run_daemon(daemon: Daemon, on_line: Callable[[dict[str, Any]], None], lifeline: bool) -> dict[str, Any]:
-    """Run a daemon in this process to its end. `lifeline`: stop when standard input closes."""
+def run_daemon(daemon: Daemon, lifeline: bool) -> dict[str, Any]:
+    """Run a daemon as this process: signals, log, event loop. `lifeline`: stop when standard input closes."""
 
     async def main() -> dict[str, Any]:
+        logs.configure(daemon.name, lambda: daemon.node.round, daemon.settings.log_format)
+        _obey_signals(daemon)
         watch = asyncio.create_task(_watch_lifeline()) if lifeline else None
         try:
-            return await daemon.run(on_line)
+            return await daemon.run()
         finally:
             if watch is not None:
                 watch.cancel()
@@ -272,6 +272,18 @@ def run_daemon(daemon: Daemon, on_line: Callable[[dict[str, Any]], None], lifeli
     except ImportError:
         return asyncio.run(main())
     return uvloop.run(main())
+
+
+def _obey_signals(daemon: Daemon) -> None:
+    """The first signal asks the daemon to leave, the second ends it."""
+
+    def stop() -> None:
+        if daemon.node.stopping:
+            os._exit(130)
+        daemon.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 async def _watch_lifeline() -> None:

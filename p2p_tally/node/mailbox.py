@@ -16,11 +16,12 @@ from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.barrier import Arrival, Barrier, Place
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.ledger import Ledger
-from p2p_tally.protocol.messages import Announce, Bye, Hello, Here, Message, Ready, Shard, Stage, Vote
+from p2p_tally.protocol.messages import Announce, Bye, Hello, Here, Message, Ready, Shard, Stage, Vote, Withdraw
 
 log = logging.getLogger(__name__)
 
 IN_TIME = (Arrival.RECORDED, Arrival.EARLY)
+MERGING = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER)
 
 
 class Mailbox:
@@ -40,6 +41,8 @@ class Mailbox:
         self.silent: set[NodeName] = set()
         self.left: set[NodeName] = set()  # said goodbye
         self.seen: dict[NodeName, int] = {}  # the furthest round that a peer spoke of
+        self.joined: dict[NodeName, int] = {}  # the round after which a peer plays
+        self._withdrawn: dict[NodeName, int] = {}  # the last merge that a peer gave up
         self._barrier = Barrier(peers)
         self._filled = asyncio.Event()
 
@@ -49,7 +52,7 @@ class Mailbox:
         """The items of one stage of a round, in order of name: all that came until everybody awaited had sent theirs,
         or the time was up."""
         welcome = list(welcome)
-        self._barrier.open(stage, place, welcome, [peer for peer in welcome if peer not in self.silent])
+        self._barrier.open(stage, place, welcome, [peer for peer in welcome if self._awaits(peer, stage, place[0])])
         if not self._barrier.complete:
             self._filled.clear()
             try:
@@ -91,6 +94,10 @@ class Mailbox:
         self.left.discard(peer)
         (self.silent.discard if awaited else self.silent.add)(peer)
 
+    def _awaits(self, peer: NodeName, stage: Stage, round: int) -> bool:
+        given_up = stage in MERGING and self._withdrawn.get(peer) == round
+        return peer not in self.silent and self.joined.get(peer, 0) < round and not given_up
+
     def _look(self) -> None:
         if self._barrier.complete:
             self._filled.set()
@@ -110,8 +117,12 @@ class Mailbox:
                 # Length and values are checked where they are used: only there it is known who takes part.
                 return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)
             case Here():
-                self.seen[peer] = message.round
+                self.joined[peer] = message.round
                 self.silent.discard(peer)
+            case Withdraw():
+                self._withdrawn[peer] = message.round
+                if self._barrier.stage in MERGING:
+                    self._barrier.forgive(peer)
             case Bye():
                 self.left.add(peer)
                 self.lost(peer)

@@ -22,7 +22,7 @@ from p2p_tally.learning.parameters import checked_vector
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.outbox import Outbox
 from p2p_tally.protocol.frames import CHUNK_BYTES
-from p2p_tally.protocol.messages import Announce, Shard, Stage
+from p2p_tally.protocol.messages import Announce, Shard, Stage, Withdraw
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,11 @@ class MergeExchange:
         if self.name not in taking_part:
             return None
         self._broken = False
-        return await self._all_reduce(round, vector, taking_part)
+        result = await self._all_reduce(round, vector, taking_part)
+        if result is None:
+            # The others lack what this node has not handed out: they should not wait for it.
+            self.outbox.broadcast([peer for peer in taking_part if peer != self.name], Withdraw(round))
+        return result
 
     async def _all_reduce(self, round: int, vector: np.ndarray, members: list[NodeName]) -> np.ndarray | None:
         """Runs are summed and handed out in a pipeline: scatter t, while t - 1 is summed and t - 2 collected."""

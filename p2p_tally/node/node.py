@@ -14,7 +14,7 @@ from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Evaluation, Learner
 from p2p_tally.learning.methods import METHODS, Sent
-from p2p_tally.learning.schedule import Channel, channel, evaluates, merges, next_exchange
+from p2p_tally.learning.schedule import Channel, channel, evaluates, merges
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.merge import MergeExchange
 from p2p_tally.node.outbox import Outbox, framed_bytes
@@ -35,6 +35,14 @@ Compute = Callable[..., Awaitable[Any]]
 
 class Abandoned(Exception):
     """A round that cannot be finished: this node is asked to stop, and so were those it waits for."""
+
+
+class LeftBehind(Exception):
+    """The neighbours have gone on without this node."""
+
+    def __init__(self, theirs: int) -> None:
+        super().__init__(theirs)
+        self.theirs = theirs
 
 
 @dataclass
@@ -105,8 +113,10 @@ class Node:
         self._tell_all(Here(self.round))
         try:
             while self.round < self.federation.rounds and not self.stopping:
-                self._catch_up()
-                await self._play(self.round + 1)
+                try:
+                    await self._play(self.round + 1)
+                except LeftBehind as behind:
+                    self._rejoin(behind.theirs)
         except Abandoned:
             log.info("round %d abandoned", self.round + 1, extra={"event": "abandoned"})
         self.phase = "done" if self.round >= self.federation.rounds else "stopped"
@@ -176,6 +186,7 @@ class Node:
 
     async def _hear(self, r: int, own: Vote | Ready) -> dict[NodeName, Any]:
         """Send this node's word for round r to its neighbours, and wait for theirs."""
+        self._check_in_step(r)
         self.phase = "barrier"
         neighbours = self._neighbours(r)
         self.outbox.broadcast(neighbours, own)
@@ -201,6 +212,7 @@ class Node:
 
     async def _merge(self, r: int) -> bool:
         """Exchange parameters and take the mean; False where the merge was not completed and all is as before."""
+        self._check_in_step(r)
         vector = self.learner.export()
         if self.topology.is_complete(r):
             average = await self.exchange.all_reduce(r, vector)
@@ -214,16 +226,21 @@ class Node:
         await self.compute(self.learner.merge, average)
         return True
 
-    def _catch_up(self) -> None:
-        """Go on where most neighbours are, if they have gone past the next exchange without this node.
+    def _check_in_step(self, r: int) -> None:
+        """Raise LeftBehind where most neighbours of round r have gone past it without this node's word.
 
-        In good faith a neighbour can be as far ahead as the next round in which the two exchange anything.
+        In good faith they cannot: to go on they need the very message that this node is about to send.
         """
-        seen = [self.mailbox.seen[peer] for peer in self._neighbours(self.round + 1) if peer in self.mailbox.seen]
+        seen = [self.mailbox.seen[peer] for peer in self._neighbours(r) if peer in self.mailbox.seen]
         theirs = majority_round(seen) if seen else 0
-        if theirs > self.round + 1 and theirs > next_exchange(self.federation, self.round, self.warmup):
-            log.warning("behind: from round %d to %d", self.round, theirs, extra={"event": "catch-up"})
-            self.round = min(theirs, self.federation.rounds - 1)
+        if theirs > r:
+            raise LeftBehind(theirs)
+
+    def _rejoin(self, theirs: int) -> None:
+        """Go on in the round after the one that the neighbours are in, so that this node's word is there in time."""
+        log.warning("behind: from round %d to %d", self.round, theirs + 1, extra={"event": "catch-up"})
+        self.round = min(theirs + 1, self.federation.rounds)
+        self._tell_all(Here(self.round))
 
     def _leave_if_others_left(self, neighbours: list[NodeName]) -> None:
         """Asked to stop, this node finishes its round; but not a round that others, asked too, have not played."""
@@ -242,7 +259,8 @@ class Node:
         return self.mailbox.deliver(peer, frame, framed_bytes(peer, self.name, len(frame)))
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
-        self.mailbox.seen[peer] = hello.round
+        # What a running peer said of the round it is in may have gone out before there was a link to carry it.
+        self.mailbox.joined[peer] = hello.round + 1 if hello.running else 0
         self.mailbox.found(peer, awaited=hello.running or self.phase == "waiting")
         if self.phase != "waiting":
             self.outbox.send(peer, Here(self.round), frames.encode(Here(self.round)))

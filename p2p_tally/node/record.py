@@ -8,6 +8,7 @@ import numpy as np
 
 from p2p_tally.learning.consensus import Measures, measure
 from p2p_tally.learning.learner import Learner, votes_of
+from p2p_tally.learning.schedule import merges
 from p2p_tally.node.checkpoint import Checkpoint, Checkpoints
 from p2p_tally.node.metrics import Metrics
 from p2p_tally.node.node import Node, RoundReport
@@ -24,12 +25,11 @@ class DaemonRecorder:
         learner: Learner,
         checkpoints: Checkpoints,
         checkpoint_every: int,
-        on_line: Callable[[dict[str, Any]], None],
     ) -> None:
         self.learner = learner
         self.checkpoints = checkpoints
         self.checkpoint_every = checkpoint_every
-        self.on_line = on_line
+        self.on_line: Callable[[dict[str, Any]], None] = lambda _: None
         self.metrics: Metrics | None = None
         self.payload = 0  # sent since the run began, checkpoints included
         self.framed = 0
@@ -46,6 +46,7 @@ class DaemonRecorder:
             self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
         if self.metrics is not None:
             self.metrics.observe(report)
+            self.metrics.skipped_merges += merges(node.federation, report.round) and not report.merged
         if report.evaluation is not None:
             self.on_line(self._line(node, report))
             if self.metrics is not None:

@@ -36,8 +36,11 @@ STRANGERS = 64
 SILENCE_SECONDS = 30
 # What a peer that stops reading is given when this node leaves.
 FAREWELL_SECONDS = 5.0
-# How often a node that waits for peers says so.
+# When a node that waits for peers first says so, and how often from then on.
+FIRST_REMINDER_SECONDS = 2.0
 REMINDER_SECONDS = 30.0
+# What a node that comes to a federation at play gives the rest of its links.
+LATE_SECONDS = 1.0
 # WebSocket close code of a refusal; the range 4000 to 4999 is for applications.
 REFUSED = 4001
 
@@ -132,31 +135,36 @@ class WebSocketTransport:
 
     # --- waiting for the others
 
-    async def all_up(self, ready: Callable[[], bool]) -> None:
-        """Wait until every neighbour has said hello, or `ready` says that it need not be so. Says whom it waits for."""
+    async def all_up(self) -> None:
+        """Wait until every neighbour has said hello, and say whom it waits for.
+
+        Where some are playing already, this node is the one that is late: the rest are given a moment only.
+        """
         loop = asyncio.get_running_loop()
-        patience = 2.0
-        while not self._closing.is_set() and not ready() and any(peer.state != "up" for peer in self.peers.values()):
+        reminder = loop.time() + FIRST_REMINDER_SECONDS
+        late_until: float | None = None
+        while not self._closing.is_set() and any(peer.state != "up" for peer in self.peers.values()):
+            if late_until is None and any(link.hello.running for link in self.links.values()):
+                late_until = loop.time() + LATE_SECONDS
             self._changed.clear()
             try:
-                async with asyncio.timeout_at(loop.time() + patience):
+                async with asyncio.timeout_at(min(reminder, late_until or reminder)):
                     await self._changed.wait()
             except TimeoutError:
-                patience = REMINDER_SECONDS
-                for name in in_order(self.peers):
-                    peer = self.peers[name]
-                    if peer.state != "up":
-                        log.info(
-                            "waiting for %s at %s%s", name, peer.address, f" ({peer.detail})" if peer.detail else "",
-                            extra={"event": "waiting", "peer": name},
-                        )  # fmt: skip
+                if late_until is not None and loop.time() >= late_until:
+                    return
+                reminder = loop.time() + REMINDER_SECONDS
+                self._say_who_is_missing()
+
+    def _say_who_is_missing(self) -> None:
+        for name in in_order(self.peers):
+            peer = self.peers[name]
+            if peer.state != "up":
+                why = f" ({peer.detail})" if peer.detail else ""
+                log.info("waiting for %s at %s%s", name, peer.address, why, extra={"event": "waiting", "peer": name})
 
     def stop_waiting(self) -> None:
         self._closing.set()
-        self._changed.set()
-
-    def notify(self) -> None:
-        """Something that `ready` looks at has changed."""
         self._changed.set()
 
     def kernel_total(self) -> KernelCount:

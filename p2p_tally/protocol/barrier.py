@@ -91,6 +91,11 @@ class Barrier:
         self._awaited.discard(peer)
 
     @property
+    def stage(self) -> Stage | None:
+        """What is being waited for, if anything."""
+        return None if self._open is None else self._open[0]
+
+    @property
     def complete(self) -> bool:
         return self._open is not None and self._awaited <= self._came.keys()
 

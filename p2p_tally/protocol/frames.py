@@ -23,6 +23,7 @@ from p2p_tally.protocol.messages import (
     Shard,
     Stage,
     Vote,
+    Withdraw,
 )
 
 # Raised when two versions can no longer understand each other.
@@ -64,7 +65,7 @@ def encode(message: Message) -> bytes:
             fields = (message.round, message.right, message.of)
         case Announce():
             fields = (message.round, message.present)
-        case Bye() | Here():
+        case Bye() | Here() | Withdraw():
             fields = (message.round,)
         case Hello():
             fields = (
@@ -98,6 +99,8 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Bye(round)
         case (Kind.HERE.value, round):
             return Here(round)
+        case (Kind.WITHDRAW.value, round):
+            return Withdraw(round)
         case fields:
             raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
 

@@ -41,17 +41,17 @@ def check_hello(own: Hello, theirs: Hello, expected: Iterable[str]) -> None:
 def starting_point(own: Sequence[int], hellos: Sequence[Hello]) -> tuple[int, int]:
     """Which checkpoint to load, and which round to count as finished, from what the neighbours say.
 
-    Where they are running, their round is the one to join; where all begin again, the newest round that all kept.
-    0 stands for a fresh start and is always among the checkpoints.
+    Where they are running, the round after the one they are in is the one to join; where all begin again, the newest
+    that all kept. 0 stands for a fresh start and is always among the checkpoints.
     """
     running = [hello.round for hello in hellos if hello.running]
     if running:
-        return max(own), max(*own, majority_round(running))
+        return max(own), max(*own, majority_round(running) + 1)
     common = set(own).intersection(*(hello.checkpoints for hello in hellos))
     newest = max(common, default=0)
     return newest, newest
 
 
 def majority_round(rounds: Sequence[int]) -> int:
-    """The furthest round that at least half of these have reached: one liar among them cannot move it far."""
-    return sorted(rounds, reverse=True)[(len(rounds) - 1) // 2]
+    """The furthest round that a majority of these have reached: a liar among honest ones cannot move it far."""
+    return sorted(rounds, reverse=True)[len(rounds) // 2]

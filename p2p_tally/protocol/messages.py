@@ -29,6 +29,7 @@ class Kind(IntEnum):
     ANNOUNCE = 5
     BYE = 6
     HERE = 7
+    WITHDRAW = 8
 
 
 class Stage(IntEnum):
@@ -40,7 +41,7 @@ class Stage(IntEnum):
     SCATTER = 4  # all-reduce, first half: the segment of a peer's parameters that this node sums
     GATHER = 5  # all-reduce, second half: the mean of the segment that a peer summed
     ANNOUNCE = 6  # who takes part in a merge
-    HANDSHAKE = 7  # hello, here and bye
+    HANDSHAKE = 7  # hello, here, withdraw and bye
 
 
 def _number(value: object, what: str) -> None:
@@ -192,7 +193,7 @@ class Bye:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The sender plays rounds now, from the one after this."""
+    """The sender plays rounds now, from the one after this on; before that it need not be waited for."""
 
     kind: ClassVar[Kind] = Kind.HERE
     stage: ClassVar[Stage] = Stage.HANDSHAKE
@@ -203,4 +204,17 @@ class Here:
         _number(self.round, "round")
 
 
-Message = Hello | Vote | Ready | Announce | Shard | Bye | Here
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """The sender has given the merge of this round up: nobody need wait for the rest of it."""
+
+    kind: ClassVar[Kind] = Kind.WITHDRAW
+    stage: ClassVar[Stage] = Stage.HANDSHAKE
+    payload: ClassVar[int] = 0
+    round: int
+
+    def __post_init__(self) -> None:
+        _round(self.round)
+
+
+Message = Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw

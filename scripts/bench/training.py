@@ -2,16 +2,20 @@
 
 The bare loop has one batch ready as floats and does nothing but forward, backward and AdamW (torch's own, fused).
 The learner draws its batch from stored uint8 images or uint16 tokens, crops, flips and normalises, so its loading
-is included and the bare loop has none. The two alternate in short turns, so that a slow spell hits both.
+is included and the bare loop has none. Each side has a process of its own, so that neither disturbs the other's
+memory allocator, and they alternate in short turns. What is compared is processor time, which other work on the
+machine changes least.
 
     python scripts/bench/training.py [--seconds 30] [--models cnn,resnet18,tinygpt]
 """
 
 import argparse
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
 import numpy as np
 import torch
@@ -58,10 +62,10 @@ def text_case(model: str, steps: int) -> Case:
     return Case(federation, (256,), 2048, every_window(tokens, 256))
 
 
-# Steps in a turn: the small model takes enough of them for the clock to be fair.
+# A turn is a round's local steps, fewer for the model that takes seconds for one.
 CASES: dict[str, Callable[[], Case]] = {
-    "cnn": lambda: image_case("cnn", 20),
-    "resnet18": lambda: image_case("resnet18", 2),
+    "cnn": lambda: image_case("cnn", 5),
+    "resnet18": lambda: image_case("resnet18", 5),
     "tinygpt": lambda: text_case("tinygpt", 1),
 }
 
@@ -101,20 +105,40 @@ def bare_turn(case: Case) -> Callable[[], None]:
     return turn
 
 
-def measure(name: str, seconds: float) -> float:
-    case = CASES[name]()
-    turns = {"bare": bare_turn(case), "learner": learner_turn(case)}
-    for turn in turns.values():  # caches and allocators warm up
+TURNS: dict[str, Callable[[Case], Callable[[], None]]] = {"bare": bare_turn, "learner": learner_turn}
+
+
+def worker(name: str, side: str, pipe: Connection) -> None:
+    """Take a turn whenever asked and answer with its seconds; the first, which warms up, is not asked for."""
+    torch.set_num_threads(1)
+    turn = TURNS[side](CASES[name]())
+    turn()
+    pipe.send(0.0)
+    while pipe.recv():
+        started = time.process_time()
         turn()
-    times: dict[str, list[float]] = {side: [] for side in turns}
+        pipe.send(time.process_time() - started)
+
+
+def measure(name: str, seconds: float) -> float:
+    """The median over the turns of the learner's time over the bare loop's."""
+    context = multiprocessing.get_context("spawn")
+    pipes: dict[str, Connection] = {}
+    for side in TURNS:
+        pipes[side], theirs = context.Pipe()
+        context.Process(target=worker, args=(name, side, theirs), daemon=True).start()
+        pipes[side].recv()
+    times: dict[str, list[float]] = {side: [] for side in TURNS}
     end = time.perf_counter() + seconds
     while len(times["bare"]) < 5 or time.perf_counter() < end:
-        for side, turn in reversed(turns.items()) if len(times["bare"]) % 2 else turns.items():
-            started = time.perf_counter()
-            turn()
-            times[side].append(time.perf_counter() - started)
+        order = list(TURNS) if len(times["bare"]) % 2 else list(reversed(TURNS))
+        for side in order:
+            pipes[side].send(True)
+            times[side].append(pipes[side].recv())
+    for pipe in pipes.values():
+        pipe.send(False)
     ratio = statistics.median(a / b for a, b in zip(times["learner"], times["bare"], strict=True))
-    steps = case.federation.local_steps
+    steps = CASES[name]().federation.local_steps
     bare, learner = (1e3 * statistics.median(times[side]) / steps for side in ("bare", "learner"))
     print(
         f"{name}: bare {bare:.1f} ms a step, learner {learner:.1f} ms, ratio {ratio:.3f} "
@@ -129,7 +153,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30, help="for each model, at least five turns")
     parser.add_argument("--models", default=",".join(CASES))
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
     ratios = [measure(name, arguments.seconds) for name in arguments.models.split(",")]
     print(f"learner / bare step: largest ratio {max(ratios):.3f}")
 

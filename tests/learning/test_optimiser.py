@@ -60,6 +60,20 @@ def test_two_steps_by_hand() -> None:
     assert optimiser.state["square"].item() == pytest.approx(0.004996, rel=1e-6)
 
 
+def test_a_gradient_in_pieces_is_the_gradient() -> None:
+    random = torch.Generator().manual_seed(6)
+    start, gradients = torch.randn(10, generator=random), torch.randn(4, 10, generator=random)
+    whole, cut = start.clone(), start.clone()
+    one, other = FlatAdamW(whole, torch.empty(10), 0.1, 0.5), FlatAdamW(cut, None, 0.1, 0.5)
+    for gradient in gradients:
+        one.step([gradient])
+        other.step([gradient[:6].reshape(2, 3), gradient[6:7], gradient[7:]])
+    torch.testing.assert_close(cut, whole, rtol=1e-6, atol=1e-7)
+    for key, value in one.state.items():
+        torch.testing.assert_close(other.state[key], value, rtol=1e-6, atol=1e-7)
+    assert other.state["step"].item() == 4
+
+
 def test_the_vector_is_changed_in_place_and_the_gradient_is_not() -> None:
     vector, gradient = torch.tensor([1.0, 1.0]), torch.tensor([1.0, 0.0])
     view = vector[:1]

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from p2p_tally.errors import ConfigError, ParameterError
+from p2p_tally.learning import parameters
 from p2p_tally.learning.parameters import FlatParameters, checked_vector
 
 torch.set_num_threads(1)
@@ -70,6 +71,25 @@ def test_a_parameter_the_output_does_not_use_has_gradient_zero() -> None:
     assert flat.gradient[9:].tolist() == [0.0] * 8
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_backward_begins_anew_each_time(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr(parameters, "LARGE", 1)
+    model, plain = small_model(), small_model()
+    flat = FlatParameters(model, CPU)
+    assert (flat.gradient is None) == large
+    x = torch.randn(5, 2, generator=torch.Generator().manual_seed(1))
+    plain(x).square().sum().backward()
+    expected = torch.cat([parameter.grad.flatten() for parameter in plain.parameters()])
+    for _ in range(2):
+        pieces = flat.backward(model(x).square().sum())
+        torch.testing.assert_close(torch.cat([piece.flatten() for piece in pieces]), expected)
+        assert [piece.shape for piece in flat.pieces(flat.vector)] == [piece.shape for piece in pieces]
+    # What the loss does not reach has gradient zero, not the last one.
+    pieces = flat.backward(model[0](x).sum())
+    assert torch.cat([piece.flatten() for piece in pieces])[9:].tolist() == [0.0] * 8
+
+
 def test_export_is_the_vector_and_replace_is_its_inverse() -> None:
     model = small_model()
     flat = FlatParameters(model, CPU)
@@ -114,7 +134,9 @@ def test_tied_parameters_count_once() -> None:
 def test_frozen_parameters_stay_out() -> None:
     model = small_model()
     model[0].requires_grad_(False)
-    assert len(FlatParameters(model, CPU)) == 8
+    flat = FlatParameters(model, CPU)
+    assert len(flat) == 8
+    assert flat.schema != FlatParameters(small_model(), CPU).schema
 
 
 def test_a_model_without_parameters_is_refused() -> None:

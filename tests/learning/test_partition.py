@@ -57,6 +57,17 @@ def test_iid_law(labels: list[int], nodes: int, seed: int) -> None:
 
 
 @quick
+@given(st.integers(1, 50), st.integers(1, 8), seeds)
+def test_chunks_law(count: int, nodes: int, seed: int) -> None:
+    if count < nodes:
+        return
+    assert_lawful([0] * count, "chunks", nodes, seed)
+    shards = [numbers(shard) for shard in partition(examples([0] * count), "chunks", nodes, seed)]
+    assert [number for shard in shards for number in shard] == list(range(count))  # each a run, in order
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+@quick
 @given(label_lists, st.integers(1, 6), st.integers(1, 4), seeds)
 def test_shards_law(labels: list[int], nodes: int, each: int, seed: int) -> None:
     if len(labels) < nodes * each:
@@ -157,7 +168,7 @@ def test_a_cut_by_class_needs_labels() -> None:
     bare = examples([0, 1, 2, 3]).without_labels()
     assert len(partition(bare, "iid", 2, 0)) == 2
     for how in ("dirichlet:1", "shards:1"):
-        with pytest.raises(DataError, match=f"^--partition {how}: needs one label an example$"):
+        with pytest.raises(DataError, match=rf"^--partition {how}: needs one label an example[^\n]*$"):
             partition(bare, how, 2, 0)
 
 
@@ -166,6 +177,7 @@ def test_a_cut_by_class_needs_labels() -> None:
     [
         "random",
         "iid:3",
+        "chunks:3",
         "dirichlet",
         "dirichlet:",
         "dirichlet:0",

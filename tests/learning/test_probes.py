@@ -10,6 +10,7 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.ids import derive_seed
 from p2p_tally.learning.data import Arrays
 from p2p_tally.learning.data.probes import ProbePool, _draw, overlap
+from p2p_tally.learning.objectives import NO_LABEL
 
 torch.set_num_threads(1)
 
@@ -102,6 +103,39 @@ def test_an_example_of_many_positions_casts_many_votes() -> None:
             return 256
 
     assert ProbePool(Sequences(torch.zeros(40, 256), torch.zeros(40, 256)), 32, 0).votes_per_round == 8192
+
+
+def anchored(per_round: int, anchor_per_round: int, labels: torch.Tensor | None = None) -> ProbePool:
+    """Thirty probes numbered from 0, and an anchor of ten labelled ones numbered from 500."""
+    rest = Arrays(torch.arange(30.0)[:, None], labels)
+    first = Arrays(torch.arange(500.0, 510.0)[:, None], torch.arange(10))
+    return ProbePool(rest, per_round, 0, first, anchor_per_round)
+
+
+def test_an_anchor_gives_every_sample_its_first_labelled_probes() -> None:
+    probes = anchored(16, 4)
+    assert probes.labelled
+    assert probes.votes_per_round == 16
+    x, y = probes.sample(3)
+    numbers = x.flatten().int().tolist()
+    assert y is not None
+    assert y[:4].tolist() == [number - 500 for number in numbers[:4]]
+    assert y[4:].tolist() == [NO_LABEL] * 12
+    assert len(set(numbers)) == 16
+    assert set(numbers[:4]) <= set(range(500, 510)) and set(numbers[4:]) <= set(range(30))
+    assert anchored(16, 4).sample(3)[0].equal(x)
+    assert not probes.sample(4)[0].equal(x)
+
+
+def test_an_anchor_is_part_of_the_digest() -> None:
+    plain = ProbePool(Arrays(torch.arange(30.0)[:, None], None), 16, 0)
+    assert anchored(16, 4).digest() != plain.digest()
+
+
+@pytest.mark.parametrize("anchor_per_round", [0, 11, 16, 17])
+def test_an_anchor_of_the_wrong_size_is_one_line(anchor_per_round: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^--anchor-per-round {anchor_per_round}: accepted is [^\n]*$"):
+        anchored(16, anchor_per_round)
 
 
 def test_digest_tells_pools_apart() -> None:

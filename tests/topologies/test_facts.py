@@ -12,17 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import topologies
-from topologies import (
-    Facts,
-    TopologyError,
-    build,
-    describe,
-    merge_bytes,
-    mesh_cheaper_until,
-    metropolis_hastings,
-    plot,
-    vote_bytes,
-)
+from topologies import TopologyError, build
+from topologies.facts import Facts, describe, merge_bytes, mesh_cheaper_until, plot, vote_bytes
+from topologies.mixing import metropolis_hastings
 
 
 def names(count: int) -> list[str]:
@@ -177,9 +169,9 @@ def test_no_picture(tmp_path: Path) -> None:
 
 def test_matplotlib_is_loaded_for_pictures_only_and_pyplot_never(tmp_path: Path) -> None:
     program = (
-        "import sys, topologies\n"
+        "import sys, topologies.facts\n"
         "assert 'matplotlib' not in sys.modules\n"
-        f"topologies.plot(topologies.build('ring', ['a', 'b', 'c']), {str(tmp_path / 'g.svg')!r})\n"
+        f"topologies.facts.plot(topologies.build('ring', ['a', 'b', 'c']), {str(tmp_path / 'g.svg')!r})\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     root = str(Path(topologies.__path__[0]).parent)

@@ -9,16 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from topologies import (
-    TopologyError,
-    build,
-    check_mixing,
-    expected_gap,
-    metropolis_hastings,
-    mixing,
-    rounds_to_contract,
-    spectral_gap,
-)
+from topologies import TopologyError, build, mixing
+from topologies.mixing import check_mixing, expected_gap, metropolis_hastings, rounds_to_contract, spectral_gap
 
 quick = settings(max_examples=50, deadline=None)
 

@@ -43,7 +43,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.before_attention(x))
-        return x + self.out(F.gelu(self.hidden(self.before_hidden(x))))  # [B, T, D]
+        hidden = F.gelu(self.hidden(self.before_hidden(x)))  # [B, T, 4 D]
+        out: Tensor = x + self.out(hidden)  # [B, T, D]
+        return out
 
 
 class TinyGPT(nn.Module):

@@ -1,0 +1,74 @@
+"""What several tests share: small federations, and federations over real sockets in one process."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+from p2p_tally.config import DaemonSettings, Federation
+from p2p_tally.ids import ranked_names
+from p2p_tally.node.daemon import Daemon
+
+# Machines differ in speed and tests share cores: a slow example is no failure, and examples repeat from run to run.
+settings.register_profile("project", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("project")
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    torch.set_num_threads(1)
+    yield
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real data that may lie beside the project; tests that want it are skipped where it does not."""
+    folder = Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no folder shared/data beside the project")
+    return folder
+
+
+def small(**options: Any) -> Federation:
+    """A federation that runs in a second: few nodes, few rounds, every phase of the method."""
+    defaults = {"nodes": 4, "rounds": 8, "warmup": 2, "merge_every": 4, "local_steps": 2, "batch": 8}
+    return Federation.parse({**defaults, **options})
+
+
+def open_listener() -> socket.socket:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(64)
+    return listener
+
+
+def make_daemons(federation: Federation, out: Path, **options: Any) -> list[Daemon]:
+    """The daemons of a federation, in this process, each with a port of its own."""
+    names = ranked_names(federation.nodes)
+    listeners = {name: open_listener() for name in names}
+    addresses = {name: f"127.0.0.1:{listener.getsockname()[1]}" for name, listener in listeners.items()}
+    daemons = []
+    for rank, name in enumerate(names):
+        peers = ",".join(f"{peer}={addresses[peer]}" for peer in names if peer != name)
+        values = {"name": name, "rank": rank, "listen": addresses[name], "peers": peers, "out": out, "device": "cpu"}
+        values |= {"barrier_timeout": 20, **options}
+        daemon_settings = DaemonSettings.parse(values)
+        daemons.append(Daemon(federation, daemon_settings, membership=True, inherited=listeners[name]))
+    return daemons
+
+
+async def run_all(daemons: list[Daemon], seconds: float = 120) -> list[dict[str, Any]]:
+    async with asyncio.timeout(seconds):
+        return await asyncio.gather(*(daemon.run() for daemon in daemons))
+
+
+@pytest.fixture
+def quiet_environment() -> dict[str, str]:
+    """For subprocesses: one thread each, no colours, a plain width."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "120"}

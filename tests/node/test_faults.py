@@ -1,0 +1,278 @@
+"""What each fault of a neighbour does, over real sockets: the round goes on, and the fault is counted by its reason."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgpack
+import numpy as np
+import pytest
+from conftest import make_daemons, small
+
+from p2p_tally.ids import NodeName
+from p2p_tally.node import websocket
+from p2p_tally.node.daemon import Daemon
+from p2p_tally.protocol import frames
+from p2p_tally.protocol.handshake import fields_digest
+from p2p_tally.protocol.messages import Announce, Hello, Shard, Stage, Vote
+
+FAKE = NodeName("node-0")
+
+
+class FakePeer:
+    """node-0, which dials the others as it should and then does what a test wants."""
+
+    def __init__(self, session: aiohttp.ClientSession, understudy: Daemon) -> None:
+        self._session = session
+        self.understudy = understudy  # the daemon that would have been node-0: it knows the right hello
+
+    async def dial(self, daemon: Daemon, hello: Hello | None = None) -> aiohttp.ClientWebSocketResponse:
+        connection = await self._session.ws_connect(f"http://{daemon.transport.listen}{websocket.PATH}")
+        await connection.send_bytes(frames.encode(hello or self.understudy._hello()))
+        return connection
+
+    async def join(self, daemon: Daemon) -> aiohttp.ClientWebSocketResponse:
+        connection = await self.dial(daemon)
+        frames.decode_hello(await connection.receive_bytes())
+        return connection
+
+
+@asynccontextmanager
+async def federation_with_fake(tmp_path: Path, **options: Any) -> AsyncIterator[tuple[FakePeer, list[Daemon]]]:
+    """Daemons node-1, node-2, ... that wait for a fake node-0."""
+    federation = small(nodes=3, rounds=6, warmup=0, eval_every=5, **{"merge_every": 0, **options})
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
+    async with aiohttp.ClientSession() as session:
+        understudy = daemons[0]
+        understudy.transport._inherited.close()  # nobody listens as node-0: it is the one that dials
+        yield FakePeer(session, understudy), daemons[1:]
+        understudy.worker.shutdown()
+
+
+async def finish(daemons: list[Daemon]) -> list[dict[str, Any]]:
+    async with asyncio.timeout(60):
+        return await asyncio.gather(*(daemon.run() for daemon in daemons))
+
+
+def ballot(daemon: Daemon, value: int = 1) -> bytes:
+    return daemon.node.ballots.encode(np.full(daemon.node.ballots.count, value))
+
+
+async def test_a_silent_neighbour_costs_one_deadline(tmp_path: Path) -> None:
+    async with federation_with_fake(tmp_path) as (fake, daemons):
+        running = asyncio.create_task(finish(daemons))
+        links = [await fake.join(daemon) for daemon in daemons]
+        results = await running
+        assert all(result["finished"] for result in results)
+        # Six rounds of votes, one deadline each of the two waited for it.
+        assert [daemon.node.mailbox.missed[FAKE] for daemon in daemons] == [1, 1]
+        assert all(not link.closed or link.close_code for link in links)
+
+
+async def test_votes_twice_late_early_and_contradicting(tmp_path: Path) -> None:
+    async with federation_with_fake(tmp_path) as (fake, daemons):
+        running = asyncio.create_task(finish(daemons))
+        for daemon in daemons:
+            link = await fake.join(daemon)
+            for vote in (
+                Vote(1, ballot(daemon, 1)),  # in time, or early
+                Vote(1, ballot(daemon, 1)),  # the same again
+                Vote(1, ballot(daemon, 2)),  # another for the same round
+                Vote(2, ballot(daemon, 3)),  # early
+                Vote(900, ballot(daemon)),  # far ahead, but held: two may be
+                Vote(901, ballot(daemon)),
+                Vote(902, ballot(daemon)),
+            ):
+                await link.send_bytes(frames.encode(vote))
+        results = await running
+        assert all(result["finished"] for result in results)
+        for daemon in daemons:
+            arrivals = daemon.node.mailbox.arrivals
+            assert arrivals["equivocation"] + arrivals["late"] >= 1
+            assert arrivals["duplicate"] + arrivals["late"] >= 1
+            assert arrivals["too-far-ahead"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"\x00" * 16 + b"\x00", "ballot-length"),
+        (b"\x0b" * 16, "ballot-class"),
+    ],
+)
+async def test_a_bad_ballot_is_refused_whole(payload: bytes, reason: str, tmp_path: Path) -> None:
+    async with federation_with_fake(tmp_path) as (fake, daemons):
+        running = asyncio.create_task(finish(daemons))
+        for daemon in daemons:
+            link = await fake.join(daemon)
+            await link.send_bytes(frames.encode(Vote(1, payload)))
+        results = await running
+        assert all(result["finished"] for result in results)
+        assert all(daemon.node.mailbox.arrivals[reason] == 1 for daemon in daemons)
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (b"\xc1garbage", "garbage"),
+        (b"", "garbage"),
+        (msgpack.packb([2, 1]), "unknown-kind"),
+        (msgpack.packb([99, 1, b"x"]), "unknown-kind"),
+        (msgpack.packb([2, 1, b"x" * 16])[:-3], "garbage"),
+        (msgpack.packb([2, 1, msgpack.ExtType(5, b"x")]), "garbage"),
+        (msgpack.packb([2, 1, b"x" * 5000]), "oversized"),
+        (msgpack.packb({"kind": 2}), "garbage"),
+        (msgpack.packb([2, 0, b"x"]), "field"),
+        (msgpack.packb([2, -1, b"x"]), "field"),
+        (msgpack.packb([2, True, b"x"]), "field"),
+    ],
+)
+async def test_what_is_no_message_ends_the_link(frame: bytes, reason: str, tmp_path: Path) -> None:
+    async with federation_with_fake(tmp_path) as (fake, daemons):
+        running = asyncio.create_task(finish(daemons))
+        for daemon in daemons:
+            link = await fake.join(daemon)
+            await link.send_bytes(frame)
+            async for _ in link:  # what the daemon had to say, until it ends the link
+                pass
+            assert link.close_code == aiohttp.WSCloseCode.PROTOCOL_ERROR
+            assert daemon.node.mailbox.arrivals[reason] == 1
+        assert all(result["finished"] for result in await running)
+
+
+async def test_a_declared_length_past_the_limit_ends_the_link_unread(tmp_path: Path) -> None:
+    """The header alone, of a message of a gigabyte, is enough to be cut off."""
+    async with federation_with_fake(tmp_path) as (fake, daemons):
+        running = asyncio.create_task(finish(daemons))
+        for daemon in daemons:
+            link = await fake.join(daemon)
+            writer = link.get_extra_info("socket")
+            header = bytes([0x82, 0xFF]) + (1 << 30).to_bytes(8, "big") + bytes(4)
+            await asyncio.get_running_loop().run_in_executor(None, os.write, writer.fileno(), header)
+            async for _ in link:
+                pass
+            assert link.close_code in (aiohttp.WSCloseCode.MESSAGE_TOO_BIG, aiohttp.WSCloseCode.PROTOCOL_ERROR)
+        assert all(result["finished"] for result in await running)
+
+
+async def test_a_flood_of_future_rounds_is_not_kept(tmp_path: Path) -> None:
+    async with federation_with_fake(tmp_path) as (fake, daemons):
+        running = asyncio.create_task(finish(daemons))
+        victim = daemons[0]
+        links = [await fake.join(daemon) for daemon in daemons]
+        for round in range(100, 2100):
+            await links[0].send_bytes(frames.encode(Vote(round, ballot(victim))))
+        results = await running
+        assert all(result["finished"] for result in results)
+        held = victim.node.mailbox._barrier._early[Stage.VOTE]
+        assert sum(FAKE in entries for entries in held.values()) <= 2
+        assert victim.node.mailbox.arrivals["too-far-ahead"] >= 1000
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("method", "fedavg"),
+        ("rounds", "7"),
+        ("seed", "1"),
+        ("probe set", "0" * 16),
+        ("classes", "11"),
+        ("alpha", "0.4"),
+    ],
+)
+async def test_each_side_names_the_field_that_differs(
+    field: str, value: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with federation_with_fake(tmp_path) as (fake, daemons):
+        daemon = daemons[0]
+        running = asyncio.create_task(daemon.run())
+        await daemon_listens(daemon)
+        hello = fake.understudy._hello()
+        fields = tuple((name, value if name == field else said) for name, said in hello.fields)
+        own = dict(hello.fields)[field]
+        assert own != value
+        with caplog.at_level(logging.WARNING):
+            link = await fake.dial(daemon, replace(hello, fields=fields, digest=fields_digest(fields)))
+            frames.decode_hello(await link.receive_bytes())
+            message = await link.receive()
+        assert message.type is aiohttp.WSMsgType.CLOSE
+        assert link.close_code == websocket.REFUSED
+        assert message.extra == f"{field} is {own} here, {value} there"
+        assert f"{field} is {own} here, {value} there" in caplog.text
+        assert daemon.transport.refusals == {"mismatch": 1}
+        daemon.stop()
+        await running
+        daemons[1].worker.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"version": 99}, "version"),
+        ({"name": "mallory"}, "stranger"),
+        ({"name": "node-1"}, "name"),
+        ({"name": "node-2"}, "direction"),
+        ({"digest": "0" * 64}, "digest"),
+    ],
+)
+async def test_who_may_not_take_part(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    async with federation_with_fake(tmp_path) as (fake, daemons):
+        daemon = daemons[0]
+        running = asyncio.create_task(daemon.run())
+        await daemon_listens(daemon)
+        link = await fake.dial(daemon, replace(fake.understudy._hello(), **change))
+        async for _ in link:
+            pass
+        assert link.close_code == websocket.REFUSED
+        assert daemon.transport.refusals == {reason: 1}
+        daemon.stop()
+        await running
+        daemons[1].worker.shutdown()
+
+
+async def daemon_listens(daemon: Daemon) -> None:
+    """The socket listens from the start; the daemon answers once its loop has taken it over."""
+    async with asyncio.timeout(10), aiohttp.ClientSession() as session:
+        async with session.get(f"http://{daemon.transport.listen}/") as answer:
+            assert answer.status == 404
+
+
+async def test_a_slow_loris_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "HANDSHAKE_SECONDS", 0.3)
+    async with federation_with_fake(tmp_path) as (_, daemons):
+        daemon = daemons[0]
+        running = asyncio.create_task(daemon.run())
+        await daemon_listens(daemon)
+        address = daemon.transport.listen
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(b"GET /p2p-tally HTTP/1.1\r\nHost: x\r\n")  # and never the end of the headers
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+        daemon.stop()
+        await running
+        daemons[1].worker.shutdown()
+
+
+async def test_bad_parameters_break_the_merge_and_keep_the_model(tmp_path: Path) -> None:
+    """NaN from a neighbour: the merge is skipped, the model stays what it was, and the run goes on."""
+    async with federation_with_fake(tmp_path, merge_every=3, topology="star", method="fedavg") as (fake, daemons):
+        running = asyncio.create_task(finish(daemons))
+        for daemon in daemons:
+            link = await fake.join(daemon)
+            length = len(daemon.learner.parameters)
+            await link.send_bytes(frames.encode(Announce(3, b"")))
+            data = np.full(length, np.nan, "<f4").tobytes()
+            await link.send_bytes(frames.encode(Shard(3, Stage.VECTOR, 0, data)))
+        results = await running
+        assert all(result["finished"] for result in results)
+        for daemon in daemons:
+            assert daemon.node.mailbox.arrivals["not-finite"] == 1
+            assert np.isfinite(daemon.learner.export()).all()
+            assert daemon.metrics.skipped_merges == 1

@@ -1,0 +1,58 @@
+"""Property 1: the same federation gives the same bits simulated and over real sockets, for every method and graph."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from conftest import make_daemons, open_listener, run_all, small
+
+from p2p_tally.config import DaemonSettings
+from p2p_tally.node.daemon import Daemon
+from p2p_tally.protocol.messages import Stage
+from runner.simulate import simulate
+
+METHODS = ["tally", "fedmd", "fedavg", "fedprox", "rcfd", "feddf", "diloco"]
+GRAPHS = [{"topology": "mesh"}, {"topology": "ring"}, {"topology": "gossip", "degree": 4}]
+
+
+@pytest.mark.parametrize("merge_every", [0, 4])
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph["topology"])
+@pytest.mark.parametrize("method", METHODS)
+async def test_same_bits_and_same_bytes(
+    method: str, graph: dict[str, object], merge_every: int, tmp_path: Path
+) -> None:
+    federation = small(nodes=6, method=method, merge_every=merge_every, eval_every=8, **graph)
+    # A simulation runs an event loop of its own, so it is done in a thread.
+    simulated = await asyncio.to_thread(simulate, federation)
+    daemons = make_daemons(federation, tmp_path)
+    results = await run_all(daemons)
+    assert [result["parameters_sha256"] for result in results] == simulated.parameters_sha256
+    assert sum(result["missed"] for result in results) == 0
+    line = simulated.lines[-1]
+    assert sum(result["payload_bytes"] for result in results) / 6 == line.payload_bytes
+    assert sum(result["framed_bytes"] for result in results) / 6 == line.framed_bytes
+
+
+async def test_an_automatic_warm_up_opens_alike(tmp_path: Path) -> None:
+    federation = small(nodes=4, rounds=40, warmup="auto", topology="ring", local_steps=5, eval_every=39)
+    simulated = await asyncio.to_thread(simulate, federation)
+    daemons = make_daemons(federation, tmp_path)
+    results = await run_all(daemons)
+    assert [result["parameters_sha256"] for result in results] == simulated.parameters_sha256
+    opened = [daemon.node.warmup for daemon in daemons]
+    assert all(round is not None and 0 < round < 40 for round in opened)
+    assert all(daemon.node.ledger.total_sent(Stage.READY).messages for daemon in daemons)
+
+
+async def test_neighbours_known_by_address_alone_make_a_mesh(tmp_path: Path) -> None:
+    """Without --topology a node knows its neighbours only; a mesh of such nodes still merges to the same bits."""
+    listeners = [open_listener() for _ in range(3)]
+    addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
+    daemons = []
+    for rank, (listener, address) in enumerate(zip(listeners, addresses, strict=True)):
+        peers = ",".join(other for other in addresses if other != address)
+        settings = DaemonSettings.parse({"listen": address, "peers": peers, "rank": rank, "out": tmp_path})
+        daemons.append(Daemon(small(nodes=3), settings, membership=False, inherited=listener))
+    results = await run_all(daemons)
+    assert len({result["parameters_sha256"] for result in results}) == 1
+    assert all(result["finished"] for result in results)
