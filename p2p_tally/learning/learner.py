@@ -27,9 +27,6 @@ from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
 from p2p_tally.learning.schedule import Channel
 
-# Private examples that are loaded and varied together, for several steps: fewer and larger operations.
-LOADED_AT_ONCE = 512
-
 # Predictions of one forward pass over the test set: enough to be fast, few enough for any device.
 EVALUATION_BATCH = 1024
 
@@ -92,13 +89,12 @@ class Learner:
         """K local steps on private data."""
         settings = self.federation
         drawn = torch.randint(len(self.private), (settings.local_steps, settings.batch), generator=self.batches)
-        for steps in torch.split(drawn, max(1, LOADED_AT_ONCE // settings.batch)):
-            examples, labels = self._on_device(self.private.take(steps.flatten()))
-            assert labels is not None
-            examples = self.normalise(self.augment(examples, self.batches))
-            for x, y in zip(torch.split(examples, settings.batch), torch.split(labels, settings.batch), strict=True):
-                loss = F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
-                self._step(loss, self.optimiser, self.anchor)
+        for indices in drawn:
+            x, y = self._on_device(self.private.take(indices))
+            assert y is not None
+            x = self.normalise(self.augment(x, self.batches))
+            loss = F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
+            self._step(loss, self.optimiser, self.anchor)
 
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round. The forward pass is kept for `distill`."""

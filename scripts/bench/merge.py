@@ -1,0 +1,220 @@
+"""What a merge costs against bare asyncio TCP streams that move the same bytes between as many processes.
+
+Both sides do the exchange of an all-reduce on a full mesh: each process sends every other one a segment of its
+vector, then the same amount again. The bare streams only move bytes: no framing, no checks, no sums. The two take
+turns in one run. Peak memory is that of a process during its merges, above what it held before, in vectors |W|.
+
+    python scripts/bench/merge.py [--nodes 8] [--parameters 5839360] [--turns 5]
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import random
+import re
+import socket
+import statistics
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from p2p_tally.ids import NodeName, ranked_names
+from p2p_tally.node.addresses import Address
+from p2p_tally.node.mailbox import Mailbox
+from p2p_tally.node.merge import MergeExchange, segments
+from p2p_tally.node.outbox import Outbox, framed_bytes
+from p2p_tally.node.websocket import WebSocketTransport
+from p2p_tally.protocol.ballots import BallotFormat
+from p2p_tally.protocol.frames import VERSION, Limits
+from p2p_tally.protocol.handshake import fields_digest
+from p2p_tally.protocol.ledger import Ledger
+from p2p_tally.protocol.messages import Hello
+
+READ = 1 << 18
+
+
+class Inbox:
+    """The transport's events, straight to a mailbox."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.mailbox = mailbox
+
+    def deliver(self, peer: NodeName, frame: bytes) -> bool:
+        return self.mailbox.deliver(peer, frame, framed_bytes(peer, self.mailbox.name, len(frame)))
+
+    def link_up(self, peer: NodeName, hello: Hello) -> None:
+        self.mailbox.found(peer, awaited=True)
+
+    def link_down(self, peer: NodeName) -> None:
+        self.mailbox.lost(peer)
+
+
+async def ours(rank: int, ports: list[int], listener: socket.socket, vector: np.ndarray, parent: Connection) -> None:
+    names = ranked_names(len(ports))
+    name = names[rank]
+    peers = {peer: Address("127.0.0.1", port) for peer, port in zip(names, ports, strict=True) if peer != name}
+    hello = Hello(VERSION, name, 0, False, (0,), (), fields_digest(()), ())
+    limits = Limits.of(1, len(names), merging=True)
+    ledger = Ledger()
+    mailbox = Mailbox(name, peers, limits, BallotFormat("byte", 1, 2), ledger)
+    transport = WebSocketTransport(
+        name, Address("127.0.0.1", ports[rank]), peers, lambda: hello, random.Random(rank), listener
+    )
+    transport.limit_to(limits)
+    exchange = MergeExchange(name, names, mailbox, Outbox(name, transport, ledger), lambda: 120.0)
+    await transport.start(Inbox(mailbox))
+    await transport.all_up()
+    before = memory("VmRSS")
+    reset_peak()
+    round = 0
+    parent.send("ready")
+    while await asyncio.to_thread(parent.recv):
+        round += 1
+        started = time.perf_counter()
+        average = await exchange.all_reduce(round, vector)
+        elapsed = time.perf_counter() - started
+        assert average is not None
+        del average
+        parent.send((elapsed, memory("VmHWM") - before))
+    await transport.close()
+
+
+async def bare(rank: int, ports: list[int], listener: socket.socket, vector: np.ndarray, parent: Connection) -> None:
+    """Streams between all pairs; each writes and reads a segment, twice."""
+    lengths = [(cut.stop - cut.start) * 4 for cut in segments(len(vector), len(ports))]
+    streams: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
+    all_here = asyncio.Event()
+
+    def add(peer: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        streams[peer] = reader, writer
+        if len(streams) == len(ports) - 1:
+            all_here.set()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        add(int.from_bytes(await reader.readexactly(4), "big"), reader, writer)
+
+    server = await asyncio.start_server(answer, sock=listener, limit=READ)
+    for peer in range(rank + 1, len(ports)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", ports[peer], limit=READ)
+        writer.write(rank.to_bytes(4, "big"))
+        add(peer, reader, writer)
+    if len(ports) > 1:
+        await all_here.wait()
+    data = memoryview(vector.tobytes())
+
+    async def write(writer: asyncio.StreamWriter, length: int) -> None:
+        for start in range(0, length, READ):
+            writer.write(data[start : min(start + READ, length)])
+            await writer.drain()
+
+    async def read(reader: asyncio.StreamReader, length: int) -> None:
+        while length:
+            length -= len(await reader.read(min(length, READ)))
+
+    parent.send("ready")
+    while await asyncio.to_thread(parent.recv):
+        started = time.perf_counter()
+        for sent, received in ((lengths, [lengths[rank]] * len(ports)), ([lengths[rank]] * len(ports), lengths)):
+            await asyncio.gather(
+                *(write(writer, sent[peer]) for peer, (_, writer) in streams.items()),
+                *(read(reader, received[peer]) for peer, (reader, _) in streams.items()),
+            )
+        parent.send((time.perf_counter() - started, 0))
+    server.close()
+
+
+def memory(field: str) -> int:
+    """A field of this process's memory, in bytes; 0 where the system does not tell."""
+    status = Path("/proc/self/status")
+    found = re.search(rf"{field}:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return int(found.group(1)) * 1024 if found else 0
+
+
+def reset_peak() -> None:
+    clear = Path("/proc/self/clear_refs")
+    if clear.exists():
+        clear.write_text("5")
+
+
+def worker(kind: str, rank: int, ports: list[int], descriptor: int, parameters: int, parent: Connection) -> None:
+    listener = socket.socket(fileno=descriptor)
+    vector = np.random.default_rng(rank).standard_normal(parameters, dtype=np.float32)
+    work = {"ours": ours, "bare": bare}[kind](rank, ports, listener, vector, parent)
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
+
+
+class Group:
+    """The processes of one side."""
+
+    def __init__(self, kind: str, nodes: int, parameters: int) -> None:
+        context = multiprocessing.get_context("fork")
+        listeners = []
+        for _ in range(nodes):
+            listener = socket.socket()
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(64)
+            listeners.append(listener)
+        ports = [listener.getsockname()[1] for listener in listeners]
+        self.pipes = []
+        self.processes = []
+        for rank, listener in enumerate(listeners):
+            ours_end, theirs = context.Pipe()
+            process = context.Process(
+                target=worker, args=(kind, rank, ports, os.dup(listener.fileno()), parameters, theirs), daemon=True
+            )
+            process.start()
+            self.pipes.append(ours_end)
+            self.processes.append(process)
+        for pipe in self.pipes:
+            assert pipe.recv() == "ready"
+
+    def turn(self) -> tuple[float, int]:
+        """Seconds of the slowest process, and the largest peak."""
+        for pipe in self.pipes:
+            pipe.send(True)
+        results = [pipe.recv() for pipe in self.pipes]
+        return max(seconds for seconds, _ in results), max(peak for _, peak in results)
+
+    def end(self) -> None:
+        for pipe in self.pipes:
+            pipe.send(False)
+        for process in self.processes:
+            process.join(10)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--parameters", type=int, default=5_839_360)
+    parser.add_argument("--turns", type=int, default=5)
+    arguments = parser.parse_args()
+    groups = {kind: Group(kind, arguments.nodes, arguments.parameters) for kind in ("bare", "ours")}
+    ratios, peaks = [], []
+    for turn in range(arguments.turns + 1):
+        plain, _ = groups["bare"].turn()
+        merged, peak = groups["ours"].turn()
+        peaks.append(peak / (4 * arguments.parameters))
+        if turn:  # the first warms buffers up
+            ratios.append(merged / plain)
+            print(f"turn {turn}: streams {plain:.3f} s, merge {merged:.3f} s, ratio {ratios[-1]:.2f}")
+    moved = 8 * (arguments.nodes - 1) * arguments.parameters
+    print(
+        f"merge / bare streams: median {statistics.median(ratios):.2f} ({arguments.nodes} processes, "
+        f"{arguments.parameters:,} parameters, {moved / 1e6:,.0f} MB in all; at most 2 wanted)\n"
+        f"peak memory above the vector itself: {max(peaks):.2f} |W| (at most 2.5 wanted)"
+    )
+    for group in groups.values():
+        group.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
