@@ -318,7 +318,7 @@ def main() -> None:
     try:
         code = typer.main.get_command(app).main(standalone_mode=False)
     except OperatorError as error:
-        _fail(str(error))
+        _fail(str(error), error.exit_code)
     except UsageError as error:  # an unknown option or command, a missing argument
         _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
@@ -326,6 +326,6 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, code: int = 2) -> None:
     print("p2p-tally: " + " ".join(message.split()), file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)

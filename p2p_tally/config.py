@@ -373,15 +373,18 @@ Settings = TypeVar("Settings", bound=NodeSettings)
 def parse_options(
     values: Mapping[str, Any], settings: type[Settings], *, source: str = ""
 ) -> tuple[Federation, Settings]:
-    """Flat keys, as from a file or the command line, as the two option sets they belong to."""
-    own = {key: value for key, value in values.items() if key in settings.model_fields}
-    rest = {key: value for key, value in values.items() if key not in own}
-    unknown = sorted(set(rest) - set(Federation.model_fields))
+    """Flat keys, as from a file or the command line, as the two option sets they belong to.
+
+    One file serves every command: keys that only another command reads are passed over.
+    """
+    known = {*Federation.model_fields, *DaemonSettings.model_fields}
+    unknown = sorted(set(values) - known)
     if unknown:
-        known = sorted({*Federation.model_fields, *settings.model_fields})
         where = f"{source}: " if source else ""
-        raise ConfigError(f"{where}unknown key {unknown[0]!r}; known keys: {', '.join(known)}")
-    return Federation.parse(rest, source=source), settings.parse(own, source=source)
+        raise ConfigError(f"{where}unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
+    problem = {key: value for key, value in values.items() if key in Federation.model_fields}
+    own = {key: value for key, value in values.items() if key in settings.model_fields}
+    return Federation.parse(problem, source=source), settings.parse(own, source=source)
 
 
 def write_options(path: Path, federation: Federation, settings: NodeSettings) -> None:

@@ -1,7 +1,7 @@
 """Every exception of the project, by whose fault it is.
 
     TallyError
-    ├── OperatorError          the operator's mistake: one line, exit code 2, no traceback
+    ├── OperatorError          the operator's to mend: one line, exit code 2 unless it says otherwise, no traceback
     │   ├── ConfigError        an option or a key: names it, the value and what is accepted
     │   └── DataError          a file or a data set: names it and what is wrong with it
     └── PeerError              a peer's mistake: counted by `reason`, logged, never stops the round
@@ -20,6 +20,8 @@ class TallyError(Exception):
 
 class OperatorError(TallyError):
     """The operator can mend this; the message is one line that says how."""
+
+    exit_code = 2
 
 
 class ConfigError(OperatorError):

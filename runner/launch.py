@@ -33,6 +33,14 @@ OnLine = Callable[[RoundLine], None]
 class LaunchFailed(OperatorError):
     """Some daemon did not finish; the message names it and its log."""
 
+    exit_code = 1
+
+
+class LaunchStopped(OperatorError):
+    """The operator ended the launch before its time."""
+
+    exit_code = 130
+
 
 @dataclass
 class Child:
@@ -239,7 +247,7 @@ class Launcher:
         if self.stopping.is_set() and any(
             child.final is None or not child.final["finished"] for child in self.children
         ):
-            raise LaunchFailed(f"stopped; go on with: p2p-tally launch --resume {self.out}")
+            raise LaunchStopped(f"stopped; go on with: p2p-tally launch --resume {self.out}")
         if run is None or len(failed) == len(self.children):
             raise LaunchFailed(_why(failed[0]))
         run.parameters_sha256 = [

@@ -3,10 +3,23 @@
 import importlib
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from p2p_tally.errors import ConfigError
+
+
+def module_exists(name: str) -> bool:
+    """Whether a top-level module of this name can be imported, the working folder included."""
+    _search_here()
+    return name.isidentifier() and find_spec(name) is not None
+
+
+def _search_here() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def import_function(spec: str, flag: str) -> Callable[..., Any]:
@@ -14,9 +27,7 @@ def import_function(spec: str, flag: str) -> Callable[..., Any]:
     module_name, _, function_name = spec.partition(":")
     if not module_name or module_name.startswith("."):
         raise ConfigError(f"{flag} {spec}: accepted is package.module:function")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    _search_here()
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -88,6 +88,7 @@ class Learner:
     def train(self) -> None:
         """K local steps on private data."""
         settings = self.federation
+        self._seed_dropout()
         drawn = torch.randint(len(self.private), (settings.local_steps, settings.batch), generator=self.batches)
         for indices in drawn:
             x, y = self._on_device(self.private.take(indices))
@@ -102,7 +103,15 @@ class Learner:
         assert self._seen is not None
         return answer(self._seen[0].detach(), self.method.sent, self.federation.top_k)
 
+    def _seed_dropout(self) -> None:
+        """Modules such as dropout draw from torch's global generator: let that too follow from this node's own."""
+        seed = int(torch.randint(2**62, (), generator=self.batches))
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+
     def _look_at_probes(self, round: int) -> None:
+        self._seed_dropout()
         x, labels = self._on_device(self.probes.sample(round))
         logits = self.model(self.normalise(x)).flatten(0, -2)  # [P, C]
         self._seen = logits, None if labels is None else labels.flatten()
@@ -120,7 +129,7 @@ class Learner:
             self._target(answers) if channel.speaks else None,
             label_weight=channel.label,
             consensus_weight=channel.consensus,
-            disagreement_weight=self.federation.disagreement_weight,
+            disagreement_weight=self.federation.disagreement_weight if self.method.sent is Sent.VOTES else 0.0,
         )
         self._step(loss, self.student, None)
 
@@ -167,7 +176,9 @@ class Learner:
     @torch.no_grad()
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log f(x) [P, C] on the CPU, for measurements; x as it is stored."""
+        self.model.eval()
         logits: Tensor = self.model(self.normalise(x.to(self.device))).flatten(0, -2)
+        self.model.train()
         return logits.log_softmax(-1).cpu()
 
     def evaluate(self) -> Evaluation:
@@ -190,7 +201,7 @@ class Learner:
         assert labels is not None
         labels = labels.flatten()
         votes = self.log_probabilities(x).argmax(-1)
-        return int((votes == labels).sum()), int((labels != NO_LABEL).sum())
+        return int((votes == labels).sum()), max(1, int((labels != NO_LABEL).sum()))
 
     def save_model(self, path: Path) -> None:
         """The model's tensors as a safetensors file, for use anywhere."""

@@ -110,7 +110,9 @@ def channel(federation: Federation, round: int, warmup: int | None) -> Channel:
         warmup = 0
     if warmup is None or round <= warmup:
         return CLOSED
-    consensus = (1.0 - federation.alpha) * decay(round, warmup, federation.kl_decay)
+    # The consensus fades after a warm-up; a method that does not wait for one has nothing to fade from.
+    fading = decay(round, warmup, federation.kl_decay) if method.waits else 1.0
+    consensus = (1.0 - federation.alpha) * fading
     return Channel(federation.alpha, consensus if method.sent is not Sent.NOTHING else 0.0)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.ids import derive_seed
-from p2p_tally.learning.imports import import_function
+from p2p_tally.learning.imports import import_function, module_exists
 
 
 class Examples(Protocol):
@@ -152,7 +152,7 @@ def load(spec: str, options: DataOptions, *, flag: str = "--data") -> Source:
     loader = sources().get(name)
     if loader is not None:
         return loader(argument, options)
-    if argument and "." in name:
+    if argument and ("." in name or module_exists(name)):
         made = import_function(spec, flag)()
         if not isinstance(made, Source):
             raise DataError(f"{flag} {spec}: the function must return a p2p_tally Source, not {type(made).__name__}")

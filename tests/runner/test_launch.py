@@ -1,0 +1,159 @@
+"""N daemons as processes: the same bits as simulated, nothing left behind, and a stopped launch that goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+OPTIONS = ["--nodes=4", "--rounds=60", "--warmup=4", "--merge-every=20", "--local-steps=2", "--eval-every=7"]
+
+
+def command(name: str, *options: str) -> list[str]:
+    return [sys.executable, "-m", "p2p_tally", name, *options]
+
+
+def run_json(arguments: list[str], environment: dict[str, str]) -> dict[str, object]:
+    done = subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    return json.loads(done.stdout)
+
+
+def children_of(pid: int) -> set[int]:
+    done = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return {int(line) for line in done.stdout.split()}
+
+
+def gone(pid: int) -> bool:
+    """No such process, or only its entry waits to be collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until(condition, seconds: float, what: str) -> None:  # type: ignore[no-untyped-def]
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+
+
+def test_launched_equals_simulated(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
+    launched = run_json(command("launch", *OPTIONS, "--json", f"--out={tmp_path / 'launched'}"), quiet_environment)
+    simulated = run_json(command("simulate", *OPTIONS, "--json", f"--out={tmp_path / 'simulated'}"), quiet_environment)
+    for field in ("parameters_sha256", "accuracy", "tail_accuracy", "peak_accuracy", "payload_bytes", "framed_bytes"):
+        assert launched[field] == simulated[field], field
+    files = {path.name for path in (tmp_path / "launched").iterdir()}
+    assert files >= {"config.toml", "rounds.jsonl", "summary.json", "accuracy.svg", "node-0.safetensors", "node-0.log"}
+    assert not [name for name in files if name.endswith(".pid")]
+    # The folder's config.toml alone reruns the run.
+    again = run_json(
+        command(
+            "simulate", f"--config={tmp_path / 'launched' / 'config.toml'}", "--json", f"--out={tmp_path / 'again'}"
+        ),
+        quiet_environment,
+    )
+    assert again["parameters_sha256"] == launched["parameters_sha256"]
+
+
+def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
+    tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    options = [*OPTIONS[:1], "--rounds=300", "--local-steps=2", "--eval-every=7", "--topology=ring"]
+    folder = tmp_path / "stopped"
+    process = subprocess.Popen(
+        command("launch", *options, "--checkpoint-every=15", f"--out={folder}"),
+        env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: list(folder.glob("checkpoints/*/checkpoint-*.safetensors")), 120, "no checkpoint")
+        daemons = children_of(process.pid)
+        assert len(daemons) == 4
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert f"go on with: p2p-tally launch --resume {folder}" in stderr
+    assert all(gone(pid) for pid in daemons)
+    assert not list(folder.glob("*.pid"))
+    resumed = run_json(command("launch", f"--resume={folder}", "--json"), quiet_environment)
+    straight = run_json(command("simulate", *options, "--json", f"--out={tmp_path / 'straight'}"), quiet_environment)
+    assert resumed["parameters_sha256"] == straight["parameters_sha256"]
+    assert resumed["payload_bytes"] == straight["payload_bytes"]
+    rounds = [json.loads(line)["round"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert rounds == sorted(set(rounds)) == [*range(7, 300, 7), 300]
+
+
+def test_a_killed_launcher_takes_its_daemons_along(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        command("launch", "--nodes=3", "--rounds=100000", "--eval-every=1001", f"--out={folder}"),
+        env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: len(list(folder.glob("node-*.pid"))) == 3, 60, "daemons did not start")
+        daemons = children_of(process.pid)
+        wait_until(lambda: all("link up" in path.read_text() for path in folder.glob("node-*.log")), 60, "no links")
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: all(gone(pid) for pid in daemons), 60, "a daemon outlived its launcher")
+
+
+def test_a_node_that_dies_is_named_and_the_others_finish(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        command("launch", *OPTIONS, "--rounds=400", f"--out={folder}"),
+        env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: list(folder.glob("checkpoints/node-2/checkpoint-*")), 120, "no checkpoint")
+        os.kill(int((folder / "node-2.pid").read_text()), signal.SIGKILL)
+        _, stderr = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "node-2 did not finish, the others did" in stderr.splitlines()[-1]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["accuracy"][2] is None
+    assert all(summary["accuracy"][rank] > 50 for rank in (0, 1, 3))
+
+
+def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
+    process = subprocess.Popen(
+        command("node", "--listen=127.0.0.1:0", "--peers=bob=127.0.0.1:9", "--name=alice", f"--out={tmp_path}"),
+        env=quiet_environment, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "waiting for" in line)
+    finally:
+        process.terminate()
+        process.wait(30)
+    assert "waiting for bob at 127.0.0.1:9" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--resume=nowhere"], "config.toml: No such file or directory"),
+        (["--resume=nowhere", "--nodes=3"], "no other option is accepted beside it"),
+        (["--barrier-timeout=-1"], "--barrier-timeout -1: accepted is a positive number of seconds, or auto"),
+    ],
+)
+def test_bad_input_is_one_line(
+    options: list[str], message: str, tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    done = subprocess.run(
+        command("launch", *options), capture_output=True, text=True, env=quiet_environment, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert message in done.stderr
