@@ -35,7 +35,7 @@ def ranked_names(count: int) -> list[NodeName]:
 def name_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """The order of names: digits count as numbers, so node-2 stands before node-10."""
     parts = re.split(r"(\d+)", name)
-    return tuple((0, int(part), part) if part.isdigit() else (1, 0, part) for part in parts if part)
+    return tuple((0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part)
 
 
 def in_order(names: Iterable[NodeName]) -> list[NodeName]:

@@ -31,8 +31,8 @@ class FlatAdamW:
             assert self.gradient is not None
             pieces = [self.gradient]
         sizes = [piece.numel() for piece in pieces]
-        # Each piece counts its own step, from the common one.
-        steps = [state["step"].clone() for _ in pieces]
+        # torch counts the steps of every piece; the first one's count is ours.
+        steps = [state["step"], *(state["step"].clone() for _ in pieces[1:])]
         adamw(
             _cut(self.vector, sizes),
             [piece.reshape(-1) for piece in pieces],
@@ -49,7 +49,6 @@ class FlatAdamW:
             eps=EPSILON,
             maximize=False,
         )
-        state["step"].copy_(steps[0])
 
 
 def _cut(flat: Tensor, sizes: list[int]) -> list[Tensor]:

@@ -106,6 +106,8 @@ def channel(federation: Federation, round: int, warmup: int | None) -> Channel:
     assert federation.alpha is not None
     if not method.learns_from_probes:
         return CLOSED
+    if method.distils_merged and not merges(federation, round):
+        return CLOSED  # there is no merged model to distil
     if not method.waits:
         warmup = 0
     if warmup is None or round <= warmup:

@@ -40,6 +40,7 @@ class Barrier:
 
     def __init__(self, peers: Iterable[NodeName]) -> None:
         self._peers = frozenset(peers)
+        self._round = 0  # the last one that a stage was opened of
         self._passed: dict[Stage, Place] = {}  # the last place opened, by stage
         self._early: dict[Stage, dict[Place, dict[NodeName, _Entry]]] = {stage: {} for stage in Stage}
         self._open: tuple[Stage, Place] | None = None
@@ -57,12 +58,15 @@ class Barrier:
         assert self._open is None, "one stage at a time"
         self._open = stage, place
         self._passed[stage] = place
+        self._round = place[0]
         self._welcome = frozenset(welcome)
         self._awaited = set(self._welcome if awaited is None else awaited)
         early = self._early[stage]
         self._came = {peer: entry for peer, entry in early.pop(place, {}).items() if peer in self._welcome}
-        for skipped in [held for held in early if held < place]:
-            del early[skipped]
+        # Rounds only go up. What is held for one that is past, at any stage, would take the room of what will be used.
+        for places in self._early.values():
+            for skipped in [held for held in places if held[0] < self._round or (places is early and held < place)]:
+                del places[skipped]
 
     def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes = b"") -> Arrival:
         """Something came from a peer. Order of arrival has no effect on what `close` gives."""
@@ -75,7 +79,7 @@ class Barrier:
                 return _again(self._came[peer], raw)
             self._came[peer] = item, raw
             return Arrival.RECORDED
-        if place <= self._passed.get(stage, (0, 0)):
+        if place[0] < self._round or place <= self._passed.get(stage, (0, 0)):
             return Arrival.LATE
         held = self._early[stage]
         if peer in held.get(place, ()):

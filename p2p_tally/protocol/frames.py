@@ -4,6 +4,7 @@ A frame is one msgpack array: the kind, then the message's fields in order. All 
 messages.py.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgpack
 
 from p2p_tally.errors import FrameError
 from p2p_tally.protocol.messages import (
+    MAX_FIELDS,
     MAX_LIST,
     MAX_TEXT,
     Announce,
@@ -39,7 +41,8 @@ MARGIN = 64
 # The longest hello: names of many neighbours, and the fields.
 HELLO_BYTES = 64 * 1024
 
-# Fields in the array of any message but a hello; msgpack refuses more before it allocates.
+# Items in the array of a hello, and at most in that of any other message; msgpack refuses more before it allocates.
+HELLO_ITEMS = 9
 MAX_ARRAY = 8
 
 
@@ -86,7 +89,7 @@ def decode(frame: bytes, limits: Limits) -> Message:
     """A message of a link whose handshake is done."""
     if len(frame) > limits.frame:
         raise FrameError(f"{len(frame)} bytes, the limit is {limits.frame}", reason="oversized")
-    match _unpack(frame, array=MAX_ARRAY, text=0, binary=limits.frame):
+    match _unpack(frame, binary=limits.frame):
         case (Kind.VOTE.value, round, ballot):
             return Vote(round, ballot)
         case (Kind.SHARD.value, round, stage, part, data):
@@ -106,40 +109,81 @@ def decode(frame: bytes, limits: Limits) -> Message:
 
 
 def decode_hello(frame: bytes) -> Hello:
-    """The first message of a link; anything else is refused."""
+    """The first message of a link; anything else is refused.
+
+    Read item by item: a list grows as its items come, so a stranger's declared lengths reserve nothing.
+    """
     if len(frame) > HELLO_BYTES:
         raise FrameError(f"{len(frame)} bytes, the limit of a hello is {HELLO_BYTES}", reason="oversized")
-    match _unpack(frame, array=MAX_LIST, text=MAX_TEXT * 4, binary=0):
-        case (Kind.HELLO.value, version, name, round, running, checkpoints, neighbours, digest, fields):
-            return Hello(version, name, round, running, checkpoints, neighbours, digest, fields)
-        case fields:
-            raise FrameError(f"kind {fields[0]!r:.20} is no hello", reason="unknown-kind")
+    unpacker = msgpack.Unpacker(max_buffer_size=HELLO_BYTES, **_only(array=0, text=MAX_TEXT * 4, binary=0))
+    unpacker.feed(frame)
+    item = unpacker.unpack
 
+    def items(read: Callable[[], Any], most: int) -> tuple[Any, ...]:
+        length = unpacker.read_array_header()
+        if length > most:
+            raise ValueError(f"{length} items, the limit is {most}")
+        return tuple([read() for _ in range(length)])
 
-def _unpack(frame: bytes, *, array: int, text: int, binary: int) -> tuple[Any, ...]:
     try:
-        fields = msgpack.unpackb(
-            frame,
-            use_list=False,
-            max_array_len=array,
-            max_map_len=0,
-            max_ext_len=0,
-            max_str_len=text,
-            max_bin_len=binary,
-        )
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise FrameError(f"not msgpack within the limits: {error!s:.80}", reason="garbage") from None
-    # True is 1 to Python; on the wire it is no kind.
-    if type(fields) is not tuple or not fields or type(fields[0]) is not int:
+        length, kind = unpacker.read_array_header(), item()
+        _check_kind(kind)
+        if kind != Kind.HELLO or length != HELLO_ITEMS:
+            raise FrameError(f"kind {kind!r:.20} with {length - 1} fields is no hello", reason="unknown-kind")
+        version, name, round, running = item(), item(), item(), item()
+        checkpoints, neighbours = items(item, MAX_LIST), items(item, MAX_LIST)
+        digest, fields = item(), items(lambda: items(item, 2), MAX_FIELDS)
+    except _UNREADABLE as error:
+        raise _garbage(error) from None
+    if unpacker.tell() != len(frame):
+        raise FrameError("more bytes than a hello", reason="garbage")
+    return Hello(version, name, round, running, checkpoints, neighbours, digest, fields)
+
+
+def _unpack(frame: bytes, binary: int) -> tuple[Any, ...]:
+    """The kind and the fields of a message, none of which is an array."""
+    try:
+        fields = msgpack.unpackb(frame, **_only(array=MAX_ARRAY, text=0, binary=binary))
+    except _UNREADABLE as error:
+        raise _garbage(error) from None
+    if type(fields) is not tuple or not fields:
         raise FrameError("not an array that begins with a kind", reason="garbage")
+    _check_kind(fields[0])
+    if tuple in map(type, fields):  # as deep as a peer likes, so that even to print it can fail
+        raise FrameError("an array in the place of a field", reason="garbage")
     return fields
 
 
+# What msgpack raises for bytes that it cannot read or may not.
+_UNREADABLE = (ValueError, TypeError, RecursionError, msgpack.UnpackException)
+
+
+def _only(*, array: int, text: int, binary: int) -> dict[str, Any]:
+    """How much msgpack may read of what; never a map or an extension."""
+    return {
+        "use_list": False,
+        "max_array_len": array,
+        "max_map_len": 0,
+        "max_ext_len": 0,
+        "max_str_len": text,
+        "max_bin_len": binary,
+    }
+
+
+def _garbage(error: Exception) -> FrameError:
+    return FrameError(f"not msgpack within the limits: {error!s:.80}", reason="garbage")
+
+
+def _check_kind(kind: object) -> None:
+    if type(kind) is not int:  # True is 1 to Python; on the wire it is no kind
+        raise FrameError("not an array that begins with a kind", reason="garbage")
+
+
 def _stage(value: object) -> Stage:
-    try:
-        return Stage(value)  # type: ignore[arg-type]
-    except ValueError:
-        raise FrameError(f"stage {value!r:.20} is unknown", reason="field") from None
+    # 3.0 is 3 to Python; on the wire it is no stage.
+    if type(value) is not int or value not in Stage.__members__.values():
+        raise FrameError(f"stage {value!r:.20} is unknown", reason="field")
+    return Stage(value)
 
 
 def websocket_header(length: int, *, masked: bool) -> int:

@@ -1,5 +1,7 @@
 """Crops, flips and normalisation: what each image can become, from whose generator, and where the learner does it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -118,15 +120,11 @@ def shown(peer: Learner) -> list[Tensor]:
 def test_private_images_are_varied_and_public_ones_are_not() -> None:
     peer = learner()
     peer.train()
-    black = CONSTANTS(torch.zeros(1, 3, 1, 1, dtype=torch.uint8))  # the border is black before normalisation
-    known = {
-        variant.numpy().tobytes()
-        for image in CONSTANTS(peer.private.take(torch.arange(20))[0])
-        for variant in variants_of_floats(image, black[0])
-    }
-    stored = {row.numpy().tobytes() for row in CONSTANTS(peer.private.take(torch.arange(20))[0])}
+    stored = peer.private.take(torch.arange(20))[0]
+    known = {CONSTANTS(variant[None]).numpy().tobytes() for image in stored for variant in variants(image)}
+    unvaried = {row.numpy().tobytes() for row in CONSTANTS(stored)}
     seen = [row.numpy().tobytes() for batch in shown(peer) for row in batch]
-    assert len(seen) == 3 * 6 and set(seen) <= known and not set(seen) <= stored
+    assert len(seen) == 3 * 6 and set(seen) <= known and not set(seen) <= unvaried
 
     shown(peer).clear()
     peer.vote(1)
@@ -134,13 +132,6 @@ def test_private_images_are_varied_and_public_ones_are_not() -> None:
     shown(peer).clear()
     peer.evaluate()
     assert torch.equal(torch.cat(shown(peer)), CONSTANTS(peer.test.take(torch.arange(10))[0]))
-
-
-def variants_of_floats(image: Tensor, border: Tensor) -> list[Tensor]:
-    return [variant + border for variant in variants(image - border)] + [
-        torch.where(inside > 0, variant, border)
-        for variant, inside in zip(variants(image), variants(torch.ones_like(image)), strict=True)
-    ]
 
 
 def test_a_resumed_learner_draws_the_same_crops() -> None:
@@ -155,19 +146,16 @@ def test_a_resumed_learner_draws_the_same_crops() -> None:
     assert other.parameters.sha256() == expected
 
 
-def test_without_augmentation_the_batches_are_as_they_were() -> None:
-    """The draws for crops come after those for the batches of a round: the first round's choice is the same."""
-    varied, plain = learner(), learner(augmented=False)
-    varied.train()
+def test_without_augmentation_private_images_are_as_they_are_stored() -> None:
+    plain = learner(augmented=False)
     plain.train()
-    assert all(a.shape == b.shape for a, b in zip(shown(varied), shown(plain), strict=True))
     stored = {row.numpy().tobytes() for row in CONSTANTS(plain.private.take(torch.arange(20))[0])}
     assert {row.numpy().tobytes() for batch in shown(plain) for row in batch} <= stored
 
 
-def test_the_operator_can_ask_for_it_or_against_it(tmp_path: pytest.TempPathFactory) -> None:
-    x, y = np.asarray(pixels(60, 3, 8, 8)), np.arange(60) % 4
-    path = f"{tmp_path}/own.npz"
+def test_the_operator_can_ask_for_it_or_against_it(tmp_path: Path) -> None:
+    x, y = pixels(200, 3, 8, 8).numpy(), np.arange(200) % 4
+    path = tmp_path / "own.npz"
     np.savez(path, x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
 
     def augment(how: str, data: str = f"npz:{path}") -> object:
@@ -176,5 +164,5 @@ def test_the_operator_can_ask_for_it_or_against_it(tmp_path: pytest.TempPathFact
     assert augment("auto") is None and augment("none") is None and augment("crop-flip") is crop_and_flip
     with pytest.raises(ConfigError, match=r"^--augment crop-flip: needs images"):
         augment("crop-flip", "digits")
-    with pytest.raises(ConfigError, match="^--augment blur: accepted is auto, none or crop-flip"):
+    with pytest.raises(ConfigError, match=r"^--augment blur: accepted is auto, none or crop-flip"):
         augment("blur")

@@ -140,9 +140,9 @@ def test_missing_and_incomplete_sets_say_where_and_what_to_do(cifar: Path, tmp_p
         DataError, match=r"^--probes cifar100: .*cifar-100-python is missing; .*cifar-100-python.tar.gz"
     ):
         load("cifar100", options(cifar, for_probes=True), flag="--probes")
-    with pytest.raises(ConfigError, match="^--data cifar10: .*--data-root FOLDER"):
+    with pytest.raises(ConfigError, match=r"^--data cifar10: .*--data-root FOLDER"):
         load("cifar10", options(None))
-    with pytest.raises(DataError, match="--data-root .*nowhere is no folder"):
+    with pytest.raises(DataError, match=r"--data-root .*nowhere is no folder"):
         load("cifar10", options(tmp_path / "nowhere"))
     assert not (tmp_path / "nowhere").exists()
     with pytest.raises(ConfigError, match="takes no argument"):

@@ -238,9 +238,9 @@ async def test_who_may_not_take_part(change: dict[str, Any], reason: str, tmp_pa
 
 async def daemon_listens(daemon: Daemon) -> None:
     """The socket listens from the start; the daemon answers once its loop has taken it over."""
-    async with asyncio.timeout(10), aiohttp.ClientSession() as session:
-        async with session.get(f"http://{daemon.transport.listen}/") as answer:
-            assert answer.status == 404
+    url = f"http://{daemon.transport.listen}/"
+    async with asyncio.timeout(10), aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.status == 404
 
 
 async def test_a_slow_loris_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ The tokenizer is trained on the training split once. It and the tokens are kept 
 vocabulary size, so a second start only maps them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import numpy as np
 from p2p_tally.config import MAX_CLASSES
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.ids import digest
-from p2p_tally.learning.data import DataOptions, Source, wikitext
+from p2p_tally.learning.data import DataOptions, Loader, Source, wikitext
 from p2p_tally.learning.data.files import cached_folder, mapped
 from p2p_tally.learning.data.tokenizer import Tokenizer
 from p2p_tally.learning.data.tokens import LastWindows, every_window, side_by_side
@@ -138,4 +137,4 @@ def _long_enough(length: int, unit: str, split: str, corpus: Corpus, context: in
         )
 
 
-SOURCES: dict[str, Callable[[str, DataOptions], Source]] = {"wikitext2": load_wikitext2, "text": load_file}
+SOURCES: dict[str, Loader] = {"wikitext2": load_wikitext2, "text": load_file}

@@ -1,0 +1,187 @@
+"""Whether two nodes belong together, and where one that comes back goes on."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2p_tally.errors import HandshakeError
+from p2p_tally.ids import in_order
+from p2p_tally.protocol.frames import VERSION
+from p2p_tally.protocol.handshake import agreed_fields, check_hello, fields_digest, majority_round, starting_point
+from p2p_tally.protocol.messages import Hello
+
+FIELDS = agreed_fields({"method": "tally", "classes": 10, "seed": 0, "alpha": 0.5, "probe set": "ab12"})
+
+
+def hello(name: str = "b", fields: tuple[tuple[str, str], ...] = FIELDS, **changes: Any) -> Hello:
+    own = Hello(VERSION, name, 0, False, (0,), (), fields_digest(fields), fields)
+    return replace(own, **changes)
+
+
+OWN = hello("a")
+
+
+def refusal(theirs: Hello, own: Hello = OWN) -> HandshakeError:
+    with pytest.raises(HandshakeError) as caught:
+        check_hello(own, theirs, ["b", "c"])
+    return caught.value
+
+
+def test_fields_are_texts_in_their_order() -> None:
+    assert FIELDS == (
+        ("method", "tally"), ("classes", "10"), ("seed", "0"), ("alpha", "0.5"), ("probe set", "ab12"),
+    )  # fmt: skip
+
+
+def test_the_same_federation_is_welcome() -> None:
+    check_hello(OWN, hello("b"), ["b", "c"])
+    check_hello(OWN, hello("c", round=7, running=True, checkpoints=(0, 5), neighbours=("x",)), ["b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "reason", "text"),
+    [
+        (hello(version=VERSION + 1), "version", f"protocol version is {VERSION} here, {VERSION + 1} there"),
+        (hello("a"), "name", "name is a at both ends"),
+        (hello("mallory"), "stranger", "mallory is no neighbour of a"),
+        (hello(digest="0" * 64), "digest", "the digest is not that of the fields"),
+        (hello(fields=FIELDS[::-1]), "mismatch", "the fields stand in another order"),
+    ],
+)
+def test_who_is_refused_and_why(theirs: Hello, reason: str, text: str) -> None:
+    error = refusal(theirs)
+    assert error.reason == reason
+    assert str(error) == text
+
+
+def test_the_first_reason_is_the_one_that_is_told() -> None:
+    """A node of another version is told so, whatever else differs."""
+    other = hello("mallory", version=9, digest="x")
+    assert refusal(other).reason == "version"
+    assert refusal(replace(other, version=VERSION)).reason == "stranger"
+    assert refusal(replace(other, version=VERSION, name="b")).reason == "digest"
+
+
+@given(st.sets(st.integers(0, len(FIELDS) - 1), min_size=1), st.text(min_size=1, max_size=20))
+def test_the_first_field_that_differs_is_named_with_both_values(differing: set[int], value: str) -> None:
+    fields = tuple(
+        (name, said + value if at in differing else said) for at, (name, said) in enumerate(FIELDS)
+    )  # fmt: skip
+    name, here = FIELDS[min(differing)]
+    error = refusal(hello(fields=fields))
+    assert error.reason == "mismatch"
+    assert str(error) == f"{name} is {here} here, {here}{value} there"
+
+
+def test_both_sides_name_the_same_field() -> None:
+    ours, theirs = OWN, hello(fields=(("method", "fedavg"), *FIELDS[1:3], ("alpha", "0.9"), FIELDS[4]))
+    assert str(refusal(theirs)) == "method is tally here, fedavg there"
+    with pytest.raises(HandshakeError, match="method is fedavg here, tally there"):
+        check_hello(theirs, ours, ["a"])
+
+
+def test_a_field_that_one_side_lacks() -> None:
+    assert str(refusal(hello(fields=FIELDS[:-1]))) == "probe set is ab12 here, not set there"
+    assert str(refusal(hello(fields=(*FIELDS, ("extra", "1"))))) == "extra is not set here, 1 there"
+    assert str(refusal(hello(fields=()))) == "method is tally here, not set there"
+    assert refusal(hello(fields=(*FIELDS, FIELDS[0]))).reason == "mismatch"  # a field twice
+
+
+def test_a_refusal_is_short_whatever_the_peer_says() -> None:
+    assert len(str(refusal(hello(fields=(("method", "x" * 1000), *FIELDS[1:]))))) < 400
+    assert len(str(refusal(hello(fields=(*FIELDS, ("y" * 1000, "x" * 1000)))))) < 400
+    assert len(str(refusal(hello("z" * 1000)))) < 200
+
+
+def test_the_digest_sees_every_field() -> None:
+    lists = [FIELDS, FIELDS[::-1], FIELDS[:-1], (), (("ab", "c"),), (("a", "bc"),), (("a", "b"), ("c", ""))]
+    assert len({fields_digest(fields) for fields in lists}) == len(lists)
+
+
+@pytest.mark.parametrize("name", ["²", "a²", "", "٣", "1" * 1024, "a b", "\n"])
+def test_whatever_names_a_peer_speaks_of_have_an_order(name: str) -> None:
+    """A hello lists its sender's neighbours; a daemon that knows only its own puts all of them in order."""
+    said = hello(neighbours=(name, "b", "a1")).neighbours
+    assert sorted(in_order([*said])) == sorted(said)
+
+
+# --- where to go on
+
+
+def waiting(*checkpoints: int) -> Hello:
+    return hello(checkpoints=checkpoints)
+
+
+def running(round: int, *checkpoints: int) -> Hello:
+    return hello(round=round, running=True, checkpoints=checkpoints or (0,))
+
+
+@pytest.mark.parametrize(
+    ("own", "hellos", "load", "round"),
+    [
+        # all fresh
+        ([0], [waiting(0), waiting(0)], 0, 0),
+        ([0], [], 0, 0),
+        # all begin again: the newest that all kept
+        ([0, 5, 10], [waiting(0, 5, 10), waiting(0, 5, 10)], 10, 10),
+        ([0, 5, 10], [waiting(0, 5, 10), waiting(0, 5)], 5, 5),
+        ([0, 5], [waiting(0, 5, 10), waiting(0, 5, 10)], 5, 5),
+        ([0, 5, 10], [], 10, 10),
+        # none in common
+        ([0, 10], [waiting(0, 5), waiting(0, 10)], 0, 0),
+        ([0, 10], [waiting(0, 10), waiting(0)], 0, 0),
+        ([0], [waiting(0, 10), waiting(0, 10)], 0, 0),
+        ([0, 10], [waiting()], 0, 0),  # not even 0, which it should say
+        # some play: after the round that a majority of those is in
+        ([0], [running(7), running(7)], 0, 8),
+        ([0], [running(7)], 0, 8),
+        ([0], [running(0)], 0, 1),
+        ([0, 5], [running(7, 0, 5), waiting(0)], 5, 8),
+        ([0, 5, 6], [running(7), running(8), running(7)], 6, 8),
+        ([0], [running(3), running(900), running(3)], 0, 4),
+        # this node is ahead of them by its own checkpoint
+        ([0, 40], [running(7), running(7)], 40, 40),
+        # what those that wait have kept does not matter while others play
+        ([0, 5], [waiting(0), waiting(0), running(20)], 5, 21),
+    ],
+)
+def test_starting_points(own: list[int], hellos: list[Hello], load: int, round: int) -> None:
+    assert starting_point(own, hellos) == (load, round)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "reached"),
+    [
+        ([4], 4),
+        ([4, 6], 4),
+        ([4, 6, 6], 6),
+        ([4, 4, 6], 4),
+        ([1, 2, 3, 4], 2),
+        ([1, 2, 3, 4, 5], 3),
+        # one liar, of a round far ahead or long past
+        ([5, 5, 999], 5),
+        ([5, 5, 0], 5),
+        ([5, 6, 999], 6),
+        ([5, 6, 0], 5),
+        ([5, 999], 5),
+        ([7, 7, 7, 2**32 - 1], 7),
+    ],
+)
+def test_the_round_of_a_majority(rounds: list[int], reached: int) -> None:
+    assert majority_round(rounds) == reached
+    assert majority_round(rounds[::-1]) == reached
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1))
+def test_a_majority_has_reached_it_and_none_has_reached_more(rounds: list[int]) -> None:
+    reached = majority_round(rounds)
+    assert sum(round >= reached for round in rounds) > len(rounds) / 2
+    assert sum(round > reached for round in rounds) <= len(rounds) / 2
+
+
+@given(st.lists(st.integers(0, 1000), min_size=2, max_size=9), st.integers(0, 2**32 - 1))
+def test_one_liar_cannot_get_past_the_honest(honest: list[int], lie: int) -> None:
+    assert min(honest) <= majority_round([*honest, lie]) <= max(honest)

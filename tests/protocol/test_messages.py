@@ -1,0 +1,170 @@
+"""Messages are valid from the moment they exist, and the numbers that name them on the wire never change."""
+
+from dataclasses import FrozenInstanceError, replace
+from typing import Any, get_args
+
+import pytest
+
+from p2p_tally.errors import FrameError
+from p2p_tally.protocol.messages import (
+    MAX_FIELDS,
+    MAX_LIST,
+    MAX_NUMBER,
+    MAX_TEXT,
+    Announce,
+    Bye,
+    Hello,
+    Here,
+    Kind,
+    Message,
+    Ready,
+    Shard,
+    Stage,
+    Vote,
+    Withdraw,
+)
+
+HELLO = Hello(1, "a", 0, False, (0,), ("b",), "d", (("method", "tally"),))
+
+KINDS = {"HELLO": 1, "VOTE": 2, "READY": 3, "SHARD": 4, "ANNOUNCE": 5, "BYE": 6, "HERE": 7, "WITHDRAW": 8}
+STAGES = {"VOTE": 1, "READY": 2, "VECTOR": 3, "SCATTER": 4, "GATHER": 5, "ANNOUNCE": 6, "HANDSHAKE": 7}
+
+
+@pytest.mark.parametrize(("numbers", "pinned"), [(Kind, KINDS), (Stage, STAGES)])
+def test_numbers_are_append_only(numbers: Any, pinned: dict[str, int]) -> None:
+    actual = {name: member.value for name, member in numbers.__members__.items()}
+    assert dict(list(actual.items())[: len(pinned)]) == pinned
+    assert list(actual.values()) == list(range(1, len(actual) + 1))  # none reused, none left out
+
+
+def test_each_kind_is_one_message() -> None:
+    assert {message.kind for message in get_args(Message)} == set(Kind)
+    assert len(get_args(Message)) == len(Kind)
+
+
+@pytest.mark.parametrize(
+    ("message", "stage", "payload"),
+    [
+        (HELLO, Stage.HANDSHAKE, 0),
+        (Vote(1, b"\x01\x02\x03"), Stage.VOTE, 3),
+        (Vote(1, b""), Stage.VOTE, 0),
+        (Ready(1, 3, 4), Stage.READY, 2),
+        (Announce(1, b"\xff"), Stage.ANNOUNCE, 0),
+        (Shard(1, Stage.VECTOR, 0, bytes(8)), Stage.VECTOR, 8),
+        (Shard(1, Stage.SCATTER, 0, bytes(4)), Stage.SCATTER, 4),
+        (Shard(1, Stage.GATHER, 0, bytes(12)), Stage.GATHER, 12),
+        (Bye(0), Stage.HANDSHAKE, 0),
+        (Here(0), Stage.HANDSHAKE, 0),
+        (Withdraw(1), Stage.HANDSHAKE, 0),
+    ],
+)
+def test_what_the_ledger_books(message: Message, stage: Stage, payload: int) -> None:
+    assert message.stage is stage
+    assert message.payload == payload
+
+
+def test_a_message_does_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Vote(1, b"").round = 2  # type: ignore[misc]
+
+
+NO_NUMBERS = [-1, MAX_NUMBER + 1, 1.0, True, None, "1", b"1", (1,)]
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda number: Vote(number, b""),
+        lambda number: Ready(number, 1, 2),
+        lambda number: Ready(1, number, 2),
+        lambda number: Ready(1, 1, number),
+        lambda number: Announce(number, b""),
+        lambda number: Shard(number, Stage.VECTOR, 0, bytes(4)),
+        lambda number: Shard(1, Stage.VECTOR, number, bytes(4)),
+        lambda number: Bye(number),
+        lambda number: Here(number),
+        lambda number: Withdraw(number),
+        lambda number: replace(HELLO, version=number),
+        lambda number: replace(HELLO, round=number),
+        lambda number: replace(HELLO, checkpoints=(0, number)),
+    ],
+)
+def test_no_number(make: Any, number: object) -> None:
+    with pytest.raises(FrameError) as caught:
+        make(number)
+    assert caught.value.reason == "field"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Vote(0, b""),
+        lambda: Ready(0, 1, 2),
+        lambda: Announce(0, b""),
+        lambda: Shard(0, Stage.VECTOR, 0, bytes(4)),
+        lambda: Withdraw(0),
+    ],
+)
+def test_rounds_count_from_one(make: Any) -> None:
+    with pytest.raises(FrameError, match="rounds count from 1"):
+        make()
+
+
+@pytest.mark.parametrize("value", ["text", None, 3, bytearray(4), memoryview(bytes(4)), (1, 2)])
+@pytest.mark.parametrize(
+    "make",
+    [lambda value: Vote(1, value), lambda value: Announce(1, value), lambda value: Shard(1, Stage.VECTOR, 0, value)],
+)
+def test_no_bytes(make: Any, value: object) -> None:
+    with pytest.raises(FrameError, match="not bytes"):
+        make(value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Ready(1, 0, 0),
+        lambda: Ready(1, 3, 2),
+        lambda: Shard(1, Stage.VECTOR, 0, b""),
+        lambda: Shard(1, Stage.VECTOR, 0, bytes(5)),
+        lambda: Shard(1, Stage.VOTE, 0, bytes(4)),
+        lambda: Shard(1, Stage.ANNOUNCE, 0, bytes(4)),
+        lambda: Shard(1, "VECTOR", 0, bytes(4)),  # type: ignore[arg-type]
+        lambda: replace(HELLO, name=1),
+        lambda: replace(HELLO, name="x" * (MAX_TEXT + 1)),
+        lambda: replace(HELLO, running=1),
+        lambda: replace(HELLO, running=None),
+        lambda: replace(HELLO, checkpoints=[0]),
+        lambda: replace(HELLO, checkpoints=(0,) * (MAX_LIST + 1)),
+        lambda: replace(HELLO, neighbours="ab"),
+        lambda: replace(HELLO, neighbours=(b"a",)),
+        lambda: replace(HELLO, neighbours=("x" * (MAX_TEXT + 1),)),
+        lambda: replace(HELLO, neighbours=("a",) * (MAX_LIST + 1)),
+        lambda: replace(HELLO, digest=b"d"),
+        lambda: replace(HELLO, fields=(("a", "b"),) * (MAX_FIELDS + 1)),
+        lambda: replace(HELLO, fields=(("a", "b", "c"),)),
+        lambda: replace(HELLO, fields=("ab",)),
+        lambda: replace(HELLO, fields=(("a", 1),)),
+        lambda: replace(HELLO, fields=((1, "a"),)),
+        lambda: replace(HELLO, fields={"a": "b"}),
+    ],
+)
+def test_other_fields_that_are_refused(make: Any) -> None:
+    with pytest.raises(FrameError) as caught:
+        make()
+    assert caught.value.reason == "field"
+
+
+def test_the_bounds_themselves_are_accepted() -> None:
+    assert Vote(MAX_NUMBER, b"").round == MAX_NUMBER
+    assert Ready(1, 5, 5).right == 5
+    assert Bye(0).round == Here(0).round == 0
+    largest = replace(
+        HELLO,
+        name="x" * MAX_TEXT,
+        checkpoints=(MAX_NUMBER,) * MAX_LIST,
+        neighbours=("",) * MAX_LIST,
+        fields=(("", ""),) * MAX_FIELDS,
+    )
+    assert len(largest.neighbours) == MAX_LIST

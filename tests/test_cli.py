@@ -1,0 +1,231 @@
+"""The commands as a user types them: output, exit codes, one-line errors."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from p2p_tally import cli
+
+QUICK = ["--nodes", "2", "--rounds", "3", "--local-steps", "1"]
+
+
+def p2p_tally(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """Call the entry point in this process; exit code, stdout, stderr."""
+    monkeypatch.setattr(sys, "argv", ["p2p-tally", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    captured = capsys.readouterr()
+    return int(caught.value.code or 0), captured.out, captured.err
+
+
+def test_simulate_prints_one_line_of_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = p2p_tally(["simulate", *QUICK, "--json", "--out", str(tmp_path / "run")], monkeypatch, capsys)
+    assert code == 0
+    assert len(out.splitlines()) == 1
+    assert json.loads(out).keys() == {
+        "method", "nodes", "topology", "rounds", "seed", "tail_accuracy", "peak_accuracy", "cross_peer_std", "accuracy",
+        "payload_bytes", "framed_bytes", "parameters_sha256", "seconds", "run",
+    }  # fmt: skip
+
+
+def test_simulate_shows_a_table_and_makes_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for expected in ("runs/tally-mesh-2-seed0", "runs/tally-mesh-2-seed0-2"):
+        code, out, _ = p2p_tally(["simulate", *QUICK], monkeypatch, capsys)
+        assert code == 0
+        assert "node-1" in out
+        assert f"run folder: {expected}" in out
+        assert (tmp_path / expected / "summary.json").exists()
+
+
+def test_a_flag_wins_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text('nodes = 3\nrounds = 2\nlocal-steps = 1\nmethod = "fedavg"\n')
+    arguments = ["simulate", "--config", str(config), "--nodes", "2", "--json", "--out", str(tmp_path / "run")]
+    code, out, _ = p2p_tally(arguments, monkeypatch, capsys)
+    assert code == 0
+    summary = json.loads(out)
+    assert (summary["nodes"], summary["rounds"], summary["method"]) == (2, 2, "fedavg")
+
+
+def npz(path: Path, **arrays: np.ndarray) -> str:
+    np.savez(path, **arrays)
+    return f"npz:{path}"
+
+
+BAD = [
+    (["--nodes", "-1"], "--nodes -1: accepted is a whole number from 1"),
+    (["--nodes", "two"], "--nodes two: accepted is a whole number from 1"),
+    (["--method", "gossip"], "--method gossip: accepted is one of tally, local,"),
+    (["--alpha", "2"], "--alpha 2: accepted is a number from 0 to 1"),
+    (["--alpha", "nan"], "--alpha nan: accepted is a number from 0 to 1"),
+    (["--topology", "moebius"], "accepted: mesh, ring, gossip"),
+    (["--topology", "gossip", "--nodes", "5", "--degree", "3"], "degree"),
+    (["--data", "npz:/nowhere.npz"], "--data npz:/nowhere.npz: No such file or directory"),
+    (["--data", "mnist"], "--data mnist: accepted is one of"),
+    (["--model", "transformer"], "--model transformer: accepted is auto,"),
+    (["--model", "nowhere.at:all"], "no module named 'nowhere'"),
+    (["--partition", "dirichlet:-1"], "--partition dirichlet:-1: accepted after the colon is a positive number"),
+    (["--partition", "dirichlet:0.0001", "--nodes", "64"], "take a larger number after the colon, fewer nodes"),
+    (["--probes-per-round", "1000"], "--probes-per-round 1000: accepted is at most the pool's 200 probes"),
+    (["--tail", "99", "--rounds", "9"], "--tail 99: accepted is at most the number of rounds, 9"),
+    (["--device", "tpu"], "--device tpu: accepted is auto, cpu, cuda or cuda:N"),
+    (["--device", "cuda:7"], "--device cuda:7: this machine has"),
+    (["--config", "nowhere.toml"], "--config nowhere.toml: No such file or directory"),
+    (["--nosuch", "1"], "No such option: --nosuch"),
+    (["--warmup", "auto", "--nodes"], "requires an argument"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_bad_input_is_one_clear_line(
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = p2p_tally(["simulate", *options], monkeypatch, capsys)
+    assert code == 2
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    assert err.startswith("p2p-tally: ")
+    assert message in err
+    assert not any((tmp_path / "runs").glob("*/summary.json"))
+
+
+def test_bad_data_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x, y = np.zeros((40, 4), np.float32), np.arange(40) % 3
+    task = npz(tmp_path / "task.npz", x_train=x, y_train=y, x_test=x + 1, y_test=y)
+    cases = [
+        (["--data", npz(tmp_path / "a.npz", x_train=x, x_test=x)], "has no array 'y_train'"),
+        (["--data", task, "--probes", npz(tmp_path / "b.npz", x=x), "--alpha", "0.5"], "the probes carry no labels"),
+        (
+            ["--data", task, "--probes", npz(tmp_path / "c.npz", x=x, y=y + 7)],
+            "labels up to class 9, but the data has 3",
+        ),
+        (["--data", task, "--probes", npz(tmp_path / "d.npz", x=x[:, :2], y=y)], "inputs of shape (2,)"),
+        (["--data", task, "--probes", npz(tmp_path / "e.npz", x=x), "--warmup", "auto"], "--warmup auto"),
+    ]
+    for options, message in cases:
+        code, _, err = p2p_tally(["simulate", *QUICK, *options], monkeypatch, capsys)
+        assert code == 2, options
+        assert len(err.splitlines()) == 1, err
+        assert message in err
+
+
+def test_a_folder_in_use_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "precious").write_text("data")
+    code, _, err = p2p_tally(["simulate", *QUICK, "--out", str(tmp_path)], monkeypatch, capsys)
+    assert code == 2
+    assert "not empty; accepted is a new or empty folder" in err
+    assert (tmp_path / "precious").read_text() == "data"
+    assert list(tmp_path.iterdir()) == [tmp_path / "precious"]
+
+
+def test_payload_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = p2p_tally(["payload", "bridge", "--json"], monkeypatch, capsys)
+    assert code == 0
+    values = json.loads(out)
+    assert values["preset"] == "bridge"
+    cell = next(cell for cell in values["cells"] if cell["name"] == "tally+fa200")
+    assert cell["accounting"] == "star"
+    assert cell["payload_bytes"] == 1_252_732_704
+    assert cell["sent_bytes"] == 1_127_498_313.6
+
+
+def test_payload_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = p2p_tally(["payload", "hybrid"], monkeypatch, capsys)
+    assert code == 0
+    assert "311,040,000" in out
+
+
+def test_topology_as_json_and_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "ring.svg"
+    code, out, _ = p2p_tally(
+        ["topology", "ring", "--nodes", "8", "--json", "--plot", str(picture)], monkeypatch, capsys
+    )
+    assert code == 0
+    facts = json.loads(out)
+    assert (facts["nodes"], facts["edges"], facts["degree"], facts["diameter"]) == (8, 8, [2, 2], 4)
+    assert facts["spectral_gap"] == pytest.approx(1 - (1 + 2 * np.cos(np.pi / 4)) / 3)
+    assert "<svg" in picture.read_text()
+
+
+def test_topologies_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = p2p_tally(["topology", "mesh", "ring", "--nodes", "16"], monkeypatch, capsys)
+    assert code == 0
+    assert "mesh" in out
+    assert "ring" in out
+    assert "N = 4C + 1 = 41" in out
+
+
+def test_status_of_a_node_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = p2p_tally(["status", "127.0.0.1:9", "--json"], monkeypatch, capsys)
+    assert code == 0
+    node = json.loads(out)["nodes"][0]
+    assert (node["url"], node["name"], node["phase"]) == ("127.0.0.1:9", None, "unreachable")
+
+
+@pytest.mark.parametrize("command", ["simulate", "launch", "node", "payload", "topology", "status"])
+def test_every_command_has_help(command: str) -> None:
+    result = CliRunner().invoke(cli.app, [command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+
+
+@pytest.mark.parametrize("command", ["simulate", "launch", "node"])
+def test_shared_options_are_in_every_help(command: str) -> None:
+    text = CliRunner().invoke(cli.app, [command, "--help"], env={"COLUMNS": "200"}).output
+    shared = """nodes topology degree method rounds local-steps batch probes-per-round warmup alpha kl-decay merge-every
+    ballot lr weight-decay data probes partition model seed device eval-every out json config"""
+    for option in shared.split():
+        assert f"--{option} " in text or f"--{option}\n" in text, option
+
+
+def test_listening_beyond_this_machine_needs_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["node", "--listen", "0.0.0.0:0", "--out", str(tmp_path)]
+    code, _, err = p2p_tally(arguments, monkeypatch, capsys)
+    assert code == 2
+    assert "not encrypted or authenticated" in err
+    assert "--insecure" in err
+
+
+def test_a_fault_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
+    program = (
+        "import sys; from p2p_tally import cli; import runner.simulate as s\n"
+        "def broken(*_): raise RuntimeError('a bug')\n"
+        "s.simulate = broken\n"
+        f"sys.argv = ['p2p-tally', 'simulate', '--out', {str(tmp_path / 'x')!r}]\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "RuntimeError: a bug" in done.stderr
