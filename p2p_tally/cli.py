@@ -164,6 +164,8 @@ def node(
     if report:
         _print_json({"federation": daemon.task.federation.model_dump(mode="json")})
         daemon.recorder.on_line = _print_json
+    else:
+        daemon.keep_record()
     result = run_daemon(daemon, lifeline=report)
     if report or as_json:
         _print_json(result)

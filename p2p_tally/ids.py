@@ -14,14 +14,14 @@ Digest = NewType("Digest", str)
 
 # A name travels in frames, file names and metric labels, so it is short and plain.
 NAME_LENGTH = 64
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\-\[\]]*")
+_NAME = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\-\[\]]*")  # brackets are those of [IPv6]:PORT
 
 
 def node_name(text: str) -> NodeName:
     """`text` as a node name, or a ConfigError that says what a name may be."""
     if len(text) > NAME_LENGTH or not _NAME.fullmatch(text):
         raise ConfigError(
-            f"name {text!r}: accepted are 1 to {NAME_LENGTH} letters, digits or . _ : -, the first a letter or digit"
+            f"name {text!r}: accepted are 1 to {NAME_LENGTH} letters, digits or . _ : - [ ], the first no . _ : - ]"
         )
     return NodeName(text)
 

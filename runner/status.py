@@ -25,9 +25,12 @@ async def _ask(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
         async with session.get(base.rstrip("/") + "/status") as answer:
             answer.raise_for_status()
             return {"url": url, **await answer.json()}
+    except aiohttp.ClientConnectorError as error:
+        why = error.strerror or "no connection"
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        nothing: dict[str, Any] = {"name": None, "round": None, "phase": "unreachable", "missing": []}
-        return {"url": url, **nothing, "error": str(error) or type(error).__name__}
+        why = str(error) or type(error).__name__
+    nothing: dict[str, Any] = {"name": None, "round": None, "phase": "unreachable", "missing": []}
+    return {"url": url, **nothing, "error": why}
 
 
 async def show(urls: list[str], watch: bool) -> None:

@@ -1,10 +1,14 @@
 """Addresses on the command line: HOST:PORT, and NAME=HOST:PORT for a peer that goes by another name."""
 
 import ipaddress
+import re
 from dataclasses import dataclass
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, node_name
+
+_PORT = re.compile("[0-9]{1,5}")
+_HOST_NAME = re.compile(r"[^\s/:\[\]]+")
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,22 @@ class Address:
 
 def parse_address(text: str, flag: str) -> Address:
     host, _, port = text.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdigit() or not 0 <= int(port) < 65_536:
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not _is_host(host) or not _PORT.fullmatch(port) or int(port) >= 65_536:
         raise ConfigError(f"{flag} {text}: accepted is HOST:PORT, the port from 0 to 65535")
     return Address(host, int(port))
+
+
+def _is_host(text: str) -> bool:
+    """A name or an address; colons are IPv6's alone, so that a URL or a forgotten comma is told from a host."""
+    if ":" not in text:
+        return _HOST_NAME.fullmatch(text) is not None
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def parse_peers(text: str) -> dict[NodeName, Address]:

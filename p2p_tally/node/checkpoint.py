@@ -59,7 +59,8 @@ class Checkpoints:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             return False
-        for old in _rounds(self.folder)[:-KEPT]:
+        # Later rounds than this one are of a run before: they do not count among the last of this run.
+        for old in [round for round in _rounds(self.folder) if round <= checkpoint.round][:-KEPT]:
             _path(self.folder, old).unlink(missing_ok=True)
         return True
 
@@ -94,7 +95,7 @@ def sound_rounds(folder: Path) -> list[int]:
 
 def _rounds(folder: Path) -> list[int]:
     names = (path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"))
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def _path(folder: Path, round: int) -> Path:

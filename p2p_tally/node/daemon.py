@@ -4,6 +4,7 @@ The only place that puts the parts of this folder together.
 """
 
 import asyncio
+import json
 import logging
 import os
 import random
@@ -190,6 +191,17 @@ class Daemon:
             if self.admin is not None:
                 await self.admin.close()
             self.worker.shutdown()
+
+    def keep_record(self) -> None:
+        """Write the evaluated rounds to NAME.jsonl in the run folder; after a resume, behind those that are there."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{file_name(self.name)}.jsonl"
+
+        def append(line: dict[str, Any]) -> None:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+        self.recorder.on_line = append
 
     def stop(self) -> None:
         """Leave in good order: finish the round, write a checkpoint, say goodbye."""

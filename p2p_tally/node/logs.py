@@ -58,6 +58,8 @@ class TextFormatter(logging.Formatter):
             f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {getattr(record, 'node', '-')} "
             f"round {getattr(record, 'round', '-')}{f' peer {peer}' if peer else ''}: {record.getMessage()}"
         )
+        if not text.isprintable():  # a peer's words may be in it: they begin no line, and paint no terminal
+            text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
         return text if not record.exc_info else f"{text}\n{self.formatException(record.exc_info)}"
 
 

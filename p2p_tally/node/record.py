@@ -16,6 +16,9 @@ from p2p_tally.protocol.ledger import Count
 
 log = logging.getLogger(__name__)
 
+# Rounds of a run that are told of in the log.
+LOGGED_ROUNDS = 20
+
 
 class DaemonRecorder:
     """Hears of every round of one daemon."""
@@ -36,6 +39,7 @@ class DaemonRecorder:
         self._since: dict[str, Count] = {}
         self._seconds: dict[str, float] = {}
         self._saved = 0
+        self._logged = 0
 
     async def record(self, node: Node, report: RoundReport) -> None:
         for stage, count in report.sent.items():
@@ -49,11 +53,20 @@ class DaemonRecorder:
             self.metrics.skipped_merges += merges(node.federation, report.round) and not report.merged
         if report.evaluation is not None:
             self.on_line(self._line(node, report))
+            self._log_progress(node, report)
             if self.metrics is not None:
                 self.metrics.accuracy = report.evaluation.accuracy
             self._since, self._seconds = {}, {}
         if self.checkpoint_every and report.round % self.checkpoint_every == 0:
             await self._save(node)
+
+    def _log_progress(self, node: Node, report: RoundReport) -> None:
+        """A line in the log now and then: enough to see that it goes on, few enough to read."""
+        every = max(1, node.federation.rounds // LOGGED_ROUNDS)
+        if report.evaluation is not None and report.round // every > self._logged // every:
+            self._logged = report.round
+            accuracy = 100 * report.evaluation.accuracy
+            log.info("accuracy %.1f %%, %d bytes sent", accuracy, self.framed, extra={"event": "round"})
 
     async def finish(self, node: Node) -> None:
         """A last checkpoint, where the node stands between two rounds."""

@@ -1,0 +1,565 @@
+"""The parameter exchange over the memory transport: the same bits at every node, or nothing at any."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from p2p_tally.ids import NodeName, in_order, ranked_names
+from p2p_tally.node import merge
+from p2p_tally.node.mailbox import Mailbox
+from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
+from p2p_tally.node.merge import MergeExchange, from_mask, participants, runs, segments, to_mask
+from p2p_tally.node.outbox import Outbox, framed_bytes
+from p2p_tally.protocol import frames
+from p2p_tally.protocol.ballots import BallotFormat
+from p2p_tally.protocol.frames import CHUNK_BYTES, Limits
+from p2p_tally.protocol.ledger import Ledger
+from p2p_tally.protocol.messages import Announce, Hello, Message, Shard, Stage, Withdraw
+
+SMALL_RUN = 4  # parameters, in place of 65,536
+SOON = 0.03  # a deadline that a test lets pass
+GUARD = 10.0  # whoever hangs is cut off here, and the test fails
+
+
+class Member:
+    """A node of a merge, without a model."""
+
+    def __init__(
+        self, name: NodeName, members: list[NodeName], network: MemoryNetwork, patience: float | None = None
+    ) -> None:
+        self.name = name
+        self.ledger = Ledger()
+        self.heard: list[tuple[NodeName, Message]] = []
+        peers = [member for member in members if member != name]
+        limits = Limits.of(16, len(members), merging=True)
+        self.mailbox = Mailbox(name, peers, limits, BallotFormat("byte", 16, 10), self.ledger)
+        self.transport = MemoryTransport(network, name)
+        self.outbox = Outbox(name, self.transport, self.ledger)
+        self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, lambda: patience)
+
+    def deliver(self, peer: NodeName, frame: bytes) -> bool:
+        self.heard.append((peer, frames.decode(frame, self.mailbox.limits)))
+        return self.mailbox.deliver(peer, frame, framed_bytes(peer, self.name, len(frame)))
+
+    def link_up(self, peer: NodeName, hello: Hello) -> None:
+        raise AssertionError("a memory network has no links")
+
+    def link_down(self, peer: NodeName) -> None:
+        self.mailbox.lost(peer)
+
+    def withdrawals(self) -> set[NodeName]:
+        return {peer for peer, message in self.heard if isinstance(message, Withdraw)}
+
+
+async def make(count: int, patience: float | None = None) -> list[Member]:
+    """Members, each behind its door. Without patience they wait for ever: who is not told, hangs."""
+    names, network = ranked_names(count), MemoryNetwork()
+    members = [Member(name, names, network, patience) for name in names]
+    for member in members:
+        await member.transport.start(member)
+    return members
+
+
+async def all_reduce(members: list[Member], vectors: list[np.ndarray], round: int = 4) -> list[np.ndarray | None]:
+    async with asyncio.timeout(GUARD):
+        return await asyncio.gather(
+            *(member.exchange.all_reduce(round, vector) for member, vector in zip(members, vectors, strict=True))
+        )
+
+
+async def mix(
+    members: list[Member], vectors: list[np.ndarray], weights: list[dict[NodeName, float]], round: int = 4
+) -> list[np.ndarray | None]:
+    async with asyncio.timeout(GUARD):
+        return await asyncio.gather(
+            *(
+                member.exchange.mix(round, vector, own)
+                for member, vector, own in zip(members, vectors, weights, strict=True)
+            )
+        )
+
+
+def make_vectors(count: int, length: int, seed: int = 0) -> list[np.ndarray]:
+    """Of very different sizes, so that the order of a sum shows in its last bits."""
+    rng = np.random.default_rng(seed)
+    scales = 10.0 ** rng.integers(-3, 4, (count, 1))
+    return list((rng.standard_normal((count, length)) * scales).astype(np.float32))
+
+
+def plain_mean(vectors: list[np.ndarray]) -> np.ndarray:
+    total = np.zeros(len(vectors[0]), np.float32) + vectors[0]
+    for vector in vectors[1:]:
+        total = total + vector
+    return total / np.float32(len(vectors))
+
+
+def bits(vector: np.ndarray | None) -> bytes | None:
+    return None if vector is None else vector.tobytes()
+
+
+@pytest.fixture
+def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "RUN", SMALL_RUN)
+
+
+@contextmanager
+def runs_of(length: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge, "RUN", length)
+        yield
+
+
+# --- how a vector is cut
+
+
+@given(st.integers(0, 10_000), st.integers(1, 70))
+def test_segments_cover_exactly_and_differ_by_at_most_one(length: int, parts: int) -> None:
+    cut = segments(length, parts)
+    assert len(cut) == parts
+    assert [index for piece in cut for index in range(piece.start, piece.stop)] == list(range(length))
+    lengths = [piece.stop - piece.start for piece in cut]
+    assert max(lengths) - min(lengths) <= 1
+    assert lengths == sorted(lengths, reverse=True)
+
+
+@given(st.integers(0, 200), st.integers(0, 200), st.integers(1, 30))
+def test_runs_cover_a_segment(start: int, length: int, run: int) -> None:
+    with runs_of(run):
+        cut = runs(slice(start, start + length))
+    assert [index for piece in cut for index in range(piece.start, piece.stop)] == list(range(start, start + length))
+    assert all(piece.stop - piece.start == run for piece in cut[:-1])
+    assert all(0 < piece.stop - piece.start <= run for piece in cut[-1:])
+
+
+def test_a_run_fills_a_frame() -> None:
+    assert merge.RUN * 4 == CHUNK_BYTES
+
+
+# --- who takes part
+
+
+@given(st.integers(1, 40), st.data())
+def test_a_mask_says_who_is_present(count: int, data: st.DataObject) -> None:
+    members = ranked_names(count)
+    present = data.draw(st.sets(st.sampled_from(members), min_size=1))
+    mask = to_mask(present, members)
+    assert len(mask) == (count + 7) // 8
+    assert from_mask(mask, members) == present
+
+
+def test_a_mask_of_any_length_is_read() -> None:
+    members = ranked_names(10)
+    assert from_mask(b"", members) == set()
+    assert from_mask(b"\x80", members) == {"node-0"}
+    assert from_mask(b"\xff" * 100, members) == set(members)
+
+
+def test_who_takes_part() -> None:
+    members = ranked_names(4)
+    zero, one, two, three = members
+    everybody = to_mask(members, members)
+    without_two = to_mask([zero, one, three], members)
+    assert participants(dict.fromkeys(members, everybody), members) == members
+    assert participants({zero: everybody, one: everybody, three: everybody}, members) == [zero, one, three]
+    assert participants({**dict.fromkeys(members, everybody), three: without_two}, members) == [zero, one, three]
+    assert participants({zero: without_two, two: everybody}, members) == [zero]
+    assert participants({zero: b""}, members) == []
+
+
+# --- all-reduce
+
+
+LENGTHS = ["0", "1", "N - 1", "N", "RUN - 1", "RUN", "RUN + 1", "N RUN", "N RUN + 1", "5 N RUN + 3", "3 N RUN - 1"]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 12])
+async def test_everyone_ends_with_the_bits_of_the_plain_mean(count: int, length: str, small_runs: None) -> None:
+    size = eval(length.replace(" N", " * N").replace(" RUN", " * RUN").replace("- * ", "- ").replace("+ * ", "+ "), {
+        "N": count, "RUN": SMALL_RUN,
+    })  # fmt: skip
+    members, vectors = await make(count), make_vectors(count, size)
+    before = [vector.copy() for vector in vectors]
+    results = await all_reduce(members, vectors)
+    expected = plain_mean(vectors)
+    assert all(bits(result) == bits(expected) for result in results)
+    assert all(result is not None and result.dtype == np.float32 for result in results)
+    assert all(bits(vector) == bits(old) for vector, old in zip(vectors, before, strict=True))
+    # Exactly 2 (N - 1) / N |W| sent a node on average, and nothing lost on the way.
+    for member in members:
+        member.ledger.settle()
+    for total in ("total_sent", "total_received"):
+        counts = [getattr(member.ledger, total)(stage) for member in members for stage in (Stage.SCATTER, Stage.GATHER)]
+        assert sum(count.payload for count in counts) == 2 * (count - 1) * 4 * size
+    sent, received = (sum(getattr(member.ledger, total)().framed for member in members) for total in ("total_sent", "total_received"))  # fmt: skip
+    assert sent == received
+    assert set().union(*(member.mailbox.arrivals for member in members)) <= {"recorded", "early"}
+
+
+def test_the_order_of_these_sums_shows() -> None:
+    """Else the test above could not tell the order of names from another."""
+    vectors = make_vectors(12, 200)
+    assert bits(plain_mean(vectors)) != bits(plain_mean(vectors[::-1]))
+    by_text = [vectors[rank] for rank in sorted(range(12), key=str)]  # node-10 before node-2
+    assert bits(plain_mean(vectors)) != bits(plain_mean(by_text))
+
+
+async def test_runs_of_the_real_size() -> None:
+    members, vectors = await make(2), make_vectors(2, 2 * merge.RUN + 3)
+    results = await all_reduce(members, vectors)
+    assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
+    shards = [message for _, message in members[0].heard if isinstance(message, Shard)]
+    assert max(len(shard.data) for shard in shards) == CHUNK_BYTES
+
+
+@given(st.integers(1, 6), st.integers(0, 60), st.integers(1, 9), st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_any_numbers_of_nodes_parameters_and_runs(count: int, length: int, run: int, seed: int) -> None:
+    async def check() -> None:
+        members, vectors = await make(count), make_vectors(count, length, seed)
+        assert {bits(result) for result in await all_reduce(members, vectors)} == {bits(plain_mean(vectors))}
+
+    with runs_of(run):
+        asyncio.run(check())
+
+
+class SlowNetwork:
+    """Links of uneven speed: each keeps its frames in order, and takes a random number of turns for each."""
+
+    def __init__(self, members: list[Member], seed: int) -> None:
+        self._generator = random.Random(seed)
+        self._queues: dict[tuple[NodeName, NodeName], asyncio.Queue[bytes]] = {}
+        self.pumps: list[asyncio.Task[None]] = []
+        for member in members:
+            member.transport.send = self._sender(member.name)  # type: ignore[method-assign]
+            for receiver in members:
+                if receiver is not member:
+                    queue = self._queues[member.name, receiver.name] = asyncio.Queue()
+                    turns = self._generator.choice([0, 1, 5, 40])
+                    self.pumps.append(asyncio.create_task(self._pump(member.name, receiver, queue, turns)))
+
+    def _sender(self, sender: NodeName) -> Callable[[NodeName, bytes], bool]:
+        def send(peer: NodeName, frame: bytes) -> bool:
+            self._queues[sender, peer].put_nowait(frame)
+            return True
+
+        return send
+
+    async def _pump(self, sender: NodeName, receiver: Member, queue: asyncio.Queue[bytes], turns: int) -> None:
+        while True:
+            frame = await queue.get()
+            for _ in range(self._generator.randint(0, turns)):
+                await asyncio.sleep(0)
+            receiver.deliver(sender, frame)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("kind", ["all_reduce", "mix"])
+async def test_links_of_uneven_speed_change_nothing(kind: str, seed: int, small_runs: None) -> None:
+    """A node that is ahead of another in good faith is never too far ahead; also in the merge after this one."""
+    members = await make(5)
+    slow = SlowNetwork(members, seed)
+    weights = [{member.name: 0.2 for member in members} for _ in members]
+    for round in (4, 8):
+        vectors = make_vectors(5, 5 * SMALL_RUN * 6 + 2, seed + round)
+        if kind == "mix":
+            results = await mix(members, vectors, weights, round)
+        else:
+            results = await all_reduce(members, vectors, round)
+            assert bits(results[0]) == bits(plain_mean(vectors))
+        assert len({bits(result) for result in results}) == 1
+        assert results[0] is not None
+    for member in members:
+        assert set(member.mailbox.arrivals) <= {"recorded", "early"}
+    for pump in slow.pumps:
+        pump.cancel()
+
+
+# --- somebody is missing
+
+
+@pytest.mark.parametrize("absent", range(4))
+async def test_one_that_does_not_announce_itself_is_left_out(absent: int, small_runs: None) -> None:
+    members, vectors = await make(4, SOON), make_vectors(4, 50)
+    gone = members.pop(absent)
+    vectors.pop(absent)
+    results = await all_reduce(members, vectors)
+    assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
+    for member in members:
+        assert member.mailbox.silent == {gone.name}
+        assert member.mailbox.missed == {gone.name: 1}
+    # From then on nobody waits for it.
+    for member in members:
+        member.exchange.timeout = lambda: None
+    results = await all_reduce(members, vectors, round=8)
+    assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
+
+
+async def test_one_that_another_cannot_reach_is_left_out_by_all(small_runs: None) -> None:
+    """node-0 has no link to node-3: so it says, and all four agree on the other three."""
+    members, vectors = await make(4), make_vectors(4, 50)
+    members[0].mailbox.lost(members[3].name)
+    results = await all_reduce(members, vectors)
+    assert [bits(result) for result in results[:3]] == [bits(plain_mean(vectors[:3]))] * 3
+    assert results[3] is None
+
+
+async def test_alone(small_runs: None) -> None:
+    members, vectors = await make(3, SOON), make_vectors(3, 10)
+    (result,) = await all_reduce(members[:1], vectors[:1])
+    assert bits(result) == bits(vectors[0])
+
+
+@pytest.mark.parametrize("stage", [Stage.SCATTER, Stage.GATHER])
+@pytest.mark.parametrize("part", [0, 2])
+async def test_one_that_dies_inside_the_merge(stage: Stage, part: int, small_runs: None) -> None:
+    """Its links break: the others drop the mean, or all have it. Nobody has a part of it, and nobody hangs."""
+    members, vectors = await make(4), make_vectors(4, 4 * SMALL_RUN * 4)
+    dying, others = members[1], [members[0], *members[2:]]
+    send = dying.exchange._send
+
+    async def send_or_die(round: int, at: Stage, number: int, parts: dict[NodeName, np.ndarray]) -> None:
+        if (at, number) == (stage, part):
+            await send(round, at, number, dict(list(parts.items())[:1]))
+            for member in others:
+                member.link_down(dying.name)
+            raise ConnectionError("killed")
+        await send(round, at, number, parts)
+
+    dying.exchange._send = send_or_die  # type: ignore[method-assign]
+    async with asyncio.timeout(GUARD):
+        results = await asyncio.gather(
+            *(member.exchange.all_reduce(4, vector) for member, vector in zip(members, vectors, strict=True)),
+            return_exceptions=True,
+        )
+    assert isinstance(results.pop(1), ConnectionError)
+    assert results == [None] * 3
+    # The next merge, without it, is whole.
+    living = [vectors[0], *vectors[2:]]
+    results = await all_reduce(others, living, round=8)
+    assert {bits(result) for result in results} == {bits(plain_mean(living))}
+
+
+# --- somebody sends what is no run
+
+
+def not_finite(run: np.ndarray) -> np.ndarray:
+    bad = run.copy()
+    bad[-1] = np.nan
+    return bad
+
+
+def infinite(run: np.ndarray) -> np.ndarray:
+    bad = run.copy()
+    bad[0] = -np.inf
+    return bad
+
+
+def too_short(run: np.ndarray) -> np.ndarray:
+    return run[:-1] if len(run) > 1 else np.concatenate([run, run])
+
+
+def too_long(run: np.ndarray) -> np.ndarray:
+    return np.concatenate([run, run])
+
+
+def spoil(member: Member, stage: Stage, part: int, victims: list[NodeName], how: Callable[..., np.ndarray]) -> None:
+    """Let a member send a bad run to some, at one place of the merge of round 4."""
+    send = member.exchange._send
+
+    async def send_bad(round: int, at: Stage, number: int, parts: dict[NodeName, np.ndarray]) -> None:
+        if (round, at, number) == (4, stage, part):
+            parts = {peer: how(run) if peer in victims else run for peer, run in parts.items()}
+        await send(round, at, number, parts)
+
+    member.exchange._send = send_bad  # type: ignore[method-assign]
+
+
+REASONS = {not_finite: "not-finite", infinite: "not-finite", too_short: "shape", too_long: "shape"}
+
+
+@pytest.mark.parametrize("how", REASONS)
+@pytest.mark.parametrize("part", [0, 1, 3])
+@pytest.mark.parametrize("count", [2, 4])
+async def test_a_bad_run_is_refused_and_the_merge_dropped_by_all(
+    count: int, part: int, how: Callable[..., np.ndarray], small_runs: None
+) -> None:
+    """One victim is enough: what it cannot sum nobody gets, and it says so at once. Nobody here has a deadline."""
+    members, vectors = await make(count), make_vectors(count, count * SMALL_RUN * 4)
+    liar, victim = members[1], members[0]
+    spoil(liar, Stage.SCATTER, part, [victim.name], how)
+    results = await all_reduce(members, vectors)
+    assert results == [None] * count
+    assert victim.mailbox.arrivals[REASONS[how]] == 1
+    assert all(member.withdrawals() == {other.name for other in members if other is not member} for member in members)
+    # What is left of it is not in the way of the next.
+    results = await all_reduce(members, vectors, round=8)
+    assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
+
+
+@pytest.mark.parametrize("how", REASONS)
+@pytest.mark.parametrize("part", [0, 1, 3])
+async def test_a_bad_mean_is_refused(part: int, how: Callable[..., np.ndarray], small_runs: None) -> None:
+    """Handed out to all by one that lies about its sum: none of the others takes it."""
+    members, vectors = await make(4), make_vectors(4, 4 * SMALL_RUN * 4)
+    spoil(members[2], Stage.GATHER, part, [member.name for member in members], how)
+    results = await all_reduce(members, vectors)
+    del results[2]  # a liar may believe what it likes
+    assert results == [None] * 3
+    results = await all_reduce(members, vectors, round=8)
+    assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
+
+
+@pytest.mark.parametrize("part", [0, 1, 3])
+async def test_a_bad_mean_for_one_leaves_no_mixture(part: int, small_runs: None) -> None:
+    members, vectors = await make(4), make_vectors(4, 4 * SMALL_RUN * 4)
+    spoil(members[2], Stage.GATHER, part, [members[0].name], not_finite)
+    results = await all_reduce(members, vectors)
+    assert results[0] is None
+    assert {bits(result) for result in results} <= {None, bits(plain_mean(vectors))}
+
+
+@pytest.mark.parametrize("at", range(12))
+async def test_nan_anywhere_in_ones_own_parameters_spoils_nobodys(at: int) -> None:
+    """In whosesoever segment it lies, also in that of its own node: it is nobody's mean."""
+    members, vectors = await make(3), make_vectors(3, 12)
+    vectors[1][at] = np.nan
+    assert await all_reduce(members, vectors) == [None] * 3
+
+
+@pytest.mark.parametrize("at", range(6))
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+async def test_a_sum_that_overflows_is_nobodys_mean(at: int) -> None:
+    members, vectors = await make(3), make_vectors(3, 6)
+    for vector in vectors:
+        vector[at] = 3e38
+    assert await all_reduce(members, vectors) == [None] * 3
+
+
+async def test_parameters_of_another_length(small_runs: None) -> None:
+    members, vectors = await make(3), make_vectors(3, 40)
+    assert await all_reduce(members, [vectors[0], vectors[1][:-7], vectors[2]]) == [None] * 3
+
+
+# --- mixing with neighbours
+
+
+def ring(count: int) -> list[dict[NodeName, float]]:
+    """Uneven weights over each closed neighbourhood, listed in no order."""
+    names = ranked_names(count)
+    return [
+        {names[(rank + 1) % count]: 0.25, names[rank - 1]: 0.3, names[rank]: 0.45} for rank in range(count)
+    ]  # fmt: skip
+
+
+def weighted(vectors: dict[NodeName, np.ndarray], weights: dict[NodeName, float]) -> np.ndarray:
+    """The sum in order of name, over those that are there."""
+    closed = in_order(vectors)
+    scale = 1.0 / sum(weights[name] for name in closed)
+    total = np.zeros(len(next(iter(vectors.values()))), np.float32)
+    for name in closed:
+        total = total + vectors[name] * np.float32(weights[name] * scale)
+    return total
+
+
+@pytest.mark.parametrize("length", [0, 1, SMALL_RUN - 1, SMALL_RUN, SMALL_RUN + 1, 7 * SMALL_RUN + 2])
+@pytest.mark.parametrize("count", [3, 5, 12])
+async def test_mixing_on_a_ring_is_the_weighted_sum(count: int, length: int, small_runs: None) -> None:
+    members, vectors, weights = await make(count), make_vectors(count, length), ring(count)
+    results = await mix(members, vectors, weights)
+    by_name = {member.name: vector for member, vector in zip(members, vectors, strict=True)}
+    for result, own in zip(results, weights, strict=True):
+        assert bits(result) == bits(weighted({name: by_name[name] for name in own}, own))
+    for member in members:
+        member.ledger.settle()
+        assert member.ledger.total_sent(Stage.VECTOR).payload == 2 * 4 * length
+        assert member.ledger.total_received(Stage.VECTOR).payload == 2 * 4 * length
+
+
+async def test_mixing_with_nobody(small_runs: None) -> None:
+    members, vectors = await make(1), make_vectors(1, 9)
+    (result,) = await mix(members, vectors, [{members[0].name: 1.0}])
+    assert bits(result) == bits(vectors[0])
+
+
+async def test_mixing_without_a_neighbour_that_is_gone(small_runs: None) -> None:
+    members, vectors, weights = await make(5, SOON), make_vectors(5, 30), ring(5)
+    gone = members[2].name
+    by_name = {member.name: vector for member, vector in zip(members, vectors, strict=True) if member.name != gone}
+    present = [rank for rank in range(5) if rank != 2]
+    results = await mix(
+        [members[rank] for rank in present],
+        [vectors[rank] for rank in present],
+        [weights[rank] for rank in present],
+    )  # fmt: skip
+    for rank, result in zip(present, results, strict=True):
+        there = {name: by_name[name] for name in weights[rank] if name != gone}
+        assert bits(result) == bits(weighted(there, weights[rank]))
+        assert members[rank].mailbox.missed == ({gone: 1} if gone in weights[rank] else {})
+
+
+@pytest.mark.parametrize("how", REASONS)
+@pytest.mark.parametrize("part", [0, 2, 6])
+async def test_a_bad_run_in_mixing_costs_its_receiver_the_merge_and_nobody_else(
+    part: int, how: Callable[..., np.ndarray], small_runs: None
+) -> None:
+    members, vectors, weights = await make(5), make_vectors(5, 7 * SMALL_RUN), ring(5)
+    spoil(members[1], Stage.VECTOR, part, [members[2].name], how)
+    results = await mix(members, vectors, weights)
+    assert results[2] is None
+    assert members[2].mailbox.arrivals[REASONS[how]] == 1
+    by_name = {member.name: vector for member, vector in zip(members, vectors, strict=True)}
+    for rank in (0, 1, 3, 4):
+        expected = weighted({name: by_name[name] for name in weights[rank]}, weights[rank])
+        assert bits(results[rank]) == bits(expected)
+
+
+async def test_a_neighbour_that_dies_while_mixing(small_runs: None) -> None:
+    members, vectors, weights = await make(5), make_vectors(5, 7 * SMALL_RUN), ring(5)
+    dying = members[1]
+    send = dying.exchange._send
+
+    async def send_or_die(round: int, at: Stage, number: int, parts: dict[NodeName, np.ndarray]) -> None:
+        if number == 3:
+            for neighbour in (members[0], members[2]):
+                neighbour.link_down(dying.name)
+            raise ConnectionError("killed")
+        await send(round, at, number, parts)
+
+    dying.exchange._send = send_or_die  # type: ignore[method-assign]
+    async with asyncio.timeout(GUARD):
+        results: list[Any] = await asyncio.gather(
+            *(
+                member.exchange.mix(4, vector, own)
+                for member, vector, own in zip(members, vectors, weights, strict=True)
+            ),
+            return_exceptions=True,
+        )
+    assert isinstance(results[1], ConnectionError)
+    assert results[0] is None and results[2] is None
+    by_name = {member.name: vector for member, vector in zip(members, vectors, strict=True)}
+    for rank in (3, 4):  # their neighbours gave them everything
+        expected = weighted({name: by_name[name] for name in weights[rank]}, weights[rank])
+        assert bits(results[rank]) == bits(expected)
+
+
+# --- what goes over the wire
+
+
+async def test_the_messages_of_a_merge_in_their_order(small_runs: None) -> None:
+    members, vectors = await make(2), make_vectors(2, 2 * SMALL_RUN * 2)
+    await all_reduce(members, vectors)
+    names = [member.name for member in members]
+    kinds = [
+        (message.stage.name, message.part) if isinstance(message, Shard) else message
+        for _, message in members[0].heard
+    ]  # fmt: skip
+    assert kinds[0] == Announce(4, to_mask(names, names))
+    assert kinds[1:] == [("SCATTER", 0), ("SCATTER", 1), ("GATHER", 0), ("GATHER", 1)]
