@@ -114,6 +114,8 @@ class MergeExchange:
                     return None
                 parts[self.name] = vector[run]
                 result[run] = merging.mean([parts[member] for member in members])
+                if not np.isfinite(result[run]).all():  # this node's own NaN, or an overflow: the others will refuse it
+                    return None
                 await self._send(round, Stage.GATHER, step - 1, dict.fromkeys(others, result[run]))
             if step >= 2:
                 owed = {peer: cut[peer][step - 2] for peer in others if step - 2 < len(cut[peer])}

@@ -176,15 +176,25 @@ def test_who_takes_part() -> None:
 # --- all-reduce
 
 
-LENGTHS = ["0", "1", "N - 1", "N", "RUN - 1", "RUN", "RUN + 1", "N RUN", "N RUN + 1", "5 N RUN + 3", "3 N RUN - 1"]
+LENGTHS: dict[str, Callable[[int, int], int]] = {
+    "0": lambda n, run: 0,
+    "1": lambda n, run: 1,
+    "N - 1": lambda n, run: n - 1,
+    "N": lambda n, run: n,
+    "RUN - 1": lambda n, run: run - 1,
+    "RUN": lambda n, run: run,
+    "RUN + 1": lambda n, run: run + 1,
+    "N RUN": lambda n, run: n * run,
+    "N RUN + 1": lambda n, run: n * run + 1,
+    "3 N RUN - 1": lambda n, run: 3 * n * run - 1,
+    "5 N RUN + 3": lambda n, run: 5 * n * run + 3,
+}
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 12])
 async def test_everyone_ends_with_the_bits_of_the_plain_mean(count: int, length: str, small_runs: None) -> None:
-    size = eval(length.replace(" N", " * N").replace(" RUN", " * RUN").replace("- * ", "- ").replace("+ * ", "+ "), {
-        "N": count, "RUN": SMALL_RUN,
-    })  # fmt: skip
+    size = LENGTHS[length](count, SMALL_RUN)
     members, vectors = await make(count), make_vectors(count, size)
     before = [vector.copy() for vector in vectors]
     results = await all_reduce(members, vectors)
@@ -198,8 +208,8 @@ async def test_everyone_ends_with_the_bits_of_the_plain_mean(count: int, length:
     for total in ("total_sent", "total_received"):
         counts = [getattr(member.ledger, total)(stage) for member in members for stage in (Stage.SCATTER, Stage.GATHER)]
         assert sum(count.payload for count in counts) == 2 * (count - 1) * 4 * size
-    sent, received = (sum(getattr(member.ledger, total)().framed for member in members) for total in ("total_sent", "total_received"))  # fmt: skip
-    assert sent == received
+    sent = sum(member.ledger.total_sent().framed for member in members)
+    assert sent == sum(member.ledger.total_received().framed for member in members)
     assert set().union(*(member.mailbox.arrivals for member in members)) <= {"recorded", "early"}
 
 
@@ -340,7 +350,7 @@ async def test_one_that_dies_inside_the_merge(stage: Stage, part: int, small_run
             return_exceptions=True,
         )
     assert isinstance(results.pop(1), ConnectionError)
-    assert results == [None] * 3
+    assert all(result is None for result in results)
     # The next merge, without it, is whole.
     living = [vectors[0], *vectors[2:]]
     results = await all_reduce(others, living, round=8)
@@ -396,7 +406,7 @@ async def test_a_bad_run_is_refused_and_the_merge_dropped_by_all(
     liar, victim = members[1], members[0]
     spoil(liar, Stage.SCATTER, part, [victim.name], how)
     results = await all_reduce(members, vectors)
-    assert results == [None] * count
+    assert all(result is None for result in results)
     assert victim.mailbox.arrivals[REASONS[how]] == 1
     assert all(member.withdrawals() == {other.name for other in members if other is not member} for member in members)
     # What is left of it is not in the way of the next.
@@ -412,7 +422,7 @@ async def test_a_bad_mean_is_refused(part: int, how: Callable[..., np.ndarray], 
     spoil(members[2], Stage.GATHER, part, [member.name for member in members], how)
     results = await all_reduce(members, vectors)
     del results[2]  # a liar may believe what it likes
-    assert results == [None] * 3
+    assert all(result is None for result in results)
     results = await all_reduce(members, vectors, round=8)
     assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
 
@@ -431,7 +441,7 @@ async def test_nan_anywhere_in_ones_own_parameters_spoils_nobodys(at: int) -> No
     """In whosesoever segment it lies, also in that of its own node: it is nobody's mean."""
     members, vectors = await make(3), make_vectors(3, 12)
     vectors[1][at] = np.nan
-    assert await all_reduce(members, vectors) == [None] * 3
+    assert [bits(result) for result in await all_reduce(members, vectors)] == [None] * 3
 
 
 @pytest.mark.parametrize("at", range(6))
@@ -440,12 +450,13 @@ async def test_a_sum_that_overflows_is_nobodys_mean(at: int) -> None:
     members, vectors = await make(3), make_vectors(3, 6)
     for vector in vectors:
         vector[at] = 3e38
-    assert await all_reduce(members, vectors) == [None] * 3
+    assert [bits(result) for result in await all_reduce(members, vectors)] == [None] * 3
 
 
 async def test_parameters_of_another_length(small_runs: None) -> None:
     members, vectors = await make(3), make_vectors(3, 40)
-    assert await all_reduce(members, [vectors[0], vectors[1][:-7], vectors[2]]) == [None] * 3
+    results = await all_reduce(members, [vectors[0], vectors[1][:-7], vectors[2]])
+    assert all(result is None for result in results)
 
 
 # --- mixing with neighbours
@@ -490,8 +501,10 @@ async def test_mixing_with_nobody(small_runs: None) -> None:
 
 
 async def test_mixing_without_a_neighbour_that_is_gone(small_runs: None) -> None:
-    members, vectors, weights = await make(5, SOON), make_vectors(5, 30), ring(5)
+    members, vectors, weights = await make(5), make_vectors(5, 30), ring(5)
     gone = members[2].name
+    for neighbour in (members[1], members[3]):
+        neighbour.link_down(gone)
     by_name = {member.name: vector for member, vector in zip(members, vectors, strict=True) if member.name != gone}
     present = [rank for rank in range(5) if rank != 2]
     results = await mix(
@@ -502,7 +515,6 @@ async def test_mixing_without_a_neighbour_that_is_gone(small_runs: None) -> None
     for rank, result in zip(present, results, strict=True):
         there = {name: by_name[name] for name in weights[rank] if name != gone}
         assert bits(result) == bits(weighted(there, weights[rank]))
-        assert members[rank].mailbox.missed == ({gone: 1} if gone in weights[rank] else {})
 
 
 @pytest.mark.parametrize("how", REASONS)
