@@ -19,7 +19,7 @@ from p2p_tally.ids import Digest, digest
 
 MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "diloco"]
 Augmentation = Literal["auto", "none", "crop-flip"]
-BallotCoding = Literal["byte", "packed"]
+BallotCoding = Literal["byte", "packed", "coded"]
 
 # Two bytes name at most this many classes.
 MAX_CLASSES = 65_536
@@ -141,7 +141,9 @@ class Federation(Options):
         agreed=True,
         ge=0,
     )
-    ballot: BallotCoding = option("byte", "how votes are written", "byte or packed", metavar="CODING", agreed=True)
+    ballot: BallotCoding = option(
+        "byte", "how votes are written", "byte, packed or coded", metavar="CODING", agreed=True
+    )
 
     # What only some methods read
     top_k: int = option(3, "rcfd: classes sent a probe", "a whole number from 1", metavar="K", agreed=True, ge=1)

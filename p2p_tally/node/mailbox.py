@@ -6,8 +6,10 @@ A peer's mistake ends here: counted by reason, logged, dropped. Only the event l
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
 
 from p2p_tally.errors import FrameError, PeerError
 from p2p_tally.ids import NodeName
@@ -40,6 +42,7 @@ class Mailbox:
         # and brings them back.
         self.silent: set[NodeName] = set()
         self.left: set[NodeName] = set()  # said goodbye
+        self.labels: Callable[[int], np.ndarray | None] = lambda _: None  # of a round's probes, -1 where there is none
         self.seen: dict[NodeName, int] = {}  # the furthest round that a peer spoke of
         self.joined: dict[NodeName, int] = {}  # the round after which a peer plays
         self._withdrawn: dict[NodeName, int] = {}  # the last merge that a peer gave up
@@ -106,7 +109,7 @@ class Mailbox:
         match message:
             case Vote():
                 # Checked before it is kept, so that a bad ballot is never counted.
-                item: Any = self.ballots.decode(message.ballot)
+                item: Any = self.ballots.decode(message.ballot, self.labels(message.round))
                 return self._arrive(peer, Stage.VOTE, message.round, 0, item, message.ballot)
             case Ready():
                 # It stands in for the ballot that this peer is not casting yet.

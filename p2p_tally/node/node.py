@@ -105,6 +105,8 @@ class Node:
         limits = Limits.of(self.ballots.largest, len(members), merging=bool(self.federation.merge_every))
         peers = [member for member in members if member != name]
         self.mailbox = Mailbox(name, peers, limits, self.ballots, self.ledger)
+        if self.ballots.form == "coded":
+            self.mailbox.labels = learner.probes.labels_of
         self.outbox = Outbox(name, transport, self.ledger)
         self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout)
 
@@ -166,7 +168,7 @@ class Node:
 
     async def _poll(self, r: int, own: Answer) -> list[Answer]:
         """Broadcast this node's answer, hear the neighbours'; all at hand, in order of name."""
-        heard = await self._hear(r, Vote(r, self.ballots.encode(own)))
+        heard = await self._hear(r, Vote(r, self.ballots.encode(own, self.mailbox.labels(r))))
         answers = {peer: item for peer, item in heard.items() if not isinstance(item, Ready)}
         answers[self.name] = own
         return [answers[member] for member in in_order(answers)]

@@ -1,4 +1,4 @@
-"""A node's answer for the probes of a round as bytes: votes, byte-aligned or bit-packed; top-k; soft labels.
+"""A node's answer for the probes of a round as bytes: votes (byte-aligned, packed or coded), top-k, soft labels.
 
 The decoder trusts nothing: exact length, every index below C, padding zero, probabilities that are probabilities.
 """
@@ -9,8 +9,10 @@ from typing import Literal
 import numpy as np
 
 from p2p_tally.errors import BallotError
+from p2p_tally.protocol.coding import decode_coded, encode_coded
+from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size
 
-Form = Literal["byte", "packed", "top-k", "soft"]
+Form = Literal["byte", "packed", "coded", "top-k", "soft"]
 Answer = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 # Sums of a peer's float32 probabilities may stray this far from 1.
@@ -20,11 +22,6 @@ PROBABILITY_SLACK = 1e-3
 def index_bytes(classes: int) -> int:
     """b_C: bytes that name one of C classes."""
     return 1 if classes <= 256 else 2
-
-
-def index_bits(classes: int) -> int:
-    """ceil(log2 C), at least 1."""
-    return max(1, (classes - 1).bit_length())
 
 
 @dataclass(frozen=True)
@@ -38,19 +35,22 @@ class BallotFormat:
 
     @property
     def largest(self) -> int:
-        """The length of every ballot in this form."""
+        """The length of every ballot in this form; of a coded one, the most it can have."""
         match self.form:
             case "byte":
                 return self.count * index_bytes(self.classes)
             case "packed":
-                return (self.count * index_bits(self.classes) + 7) // 8
+                return packed_size(self.count, self.classes)
+            case "coded":
+                return packed_size(self.count, self.classes) + 1
             case "top-k":
                 # A single class is certain once its distribution sums to 1: no probability is sent for it.
                 return self.count * self.k * (index_bytes(self.classes) + (4 if self.k > 1 else 0))
             case "soft":
                 return self.count * self.classes * 4
 
-    def encode(self, answer: Answer) -> bytes:
+    def encode(self, answer: Answer, labels: np.ndarray | None = None) -> bytes:
+        """`labels` are the probes' own, -1 where there is none: what all peers know need not be sent."""
         if isinstance(answer, tuple):
             indices, probabilities = answer
             tail = probabilities.astype("<f4", copy=False).tobytes() if self.k > 1 else b""
@@ -59,19 +59,23 @@ class BallotFormat:
             case "soft":
                 return answer.astype("<f4", copy=False).tobytes()
             case "packed":
-                return pack(answer, index_bits(self.classes))
+                return encode_packed(answer, self.classes)
+            case "coded":
+                return encode_coded(answer, self.classes, labels)
             case _:
                 return self._indices(answer)
 
-    def decode(self, ballot: bytes) -> Answer:
+    def decode(self, ballot: bytes, labels: np.ndarray | None = None) -> Answer:
         """The answer, or a BallotError."""
+        if self.form == "coded":
+            return decode_coded(ballot, self.count, self.classes, labels)
         if len(ballot) != self.largest:
             raise BallotError(f"{len(ballot)} bytes instead of {self.largest}", reason="ballot-length")
         match self.form:
             case "byte":
                 return self._below_classes(np.frombuffer(ballot, self._index_type))
             case "packed":
-                return self._below_classes(unpack(ballot, self.count, index_bits(self.classes)))
+                return decode_packed(ballot, self.count, self.classes)
             case "top-k":
                 return self._top_k(ballot)
             case "soft":
@@ -108,20 +112,3 @@ def _check_probabilities(rows: np.ndarray) -> None:
     """Each row is a distribution. NaN fails both comparisons."""
     if not (rows >= 0).all() or not (np.abs(rows.sum(1, dtype=np.float64) - 1) <= PROBABILITY_SLACK).all():
         raise BallotError("rows that are no probabilities", reason="ballot-probability")
-
-
-def pack(votes: np.ndarray, bits: int) -> bytes:
-    """Votes at `bits` bits each, most significant first; the last byte is filled up with zero bits."""
-    shifts = np.arange(bits - 1, -1, -1, dtype=np.uint32)
-    digits = (votes.astype(np.uint32)[:, None] >> shifts) & 1  # [P, bits]
-    return np.packbits(digits.astype(np.uint8)).tobytes()
-
-
-def unpack(ballot: bytes, count: int, bits: int) -> np.ndarray:
-    """The inverse of `pack`; the length has been checked."""
-    digits = np.unpackbits(np.frombuffer(ballot, np.uint8))
-    if digits[count * bits :].any():
-        raise BallotError("padding bits that are not zero", reason="ballot-padding")
-    weights = 1 << np.arange(bits - 1, -1, -1, dtype=np.uint32)
-    votes: np.ndarray = digits[: count * bits].reshape(count, bits) @ weights
-    return votes

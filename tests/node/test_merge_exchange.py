@@ -414,6 +414,21 @@ async def test_a_bad_run_is_refused_and_the_merge_dropped_by_all(
     assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
 
 
+@pytest.mark.parametrize("seed", range(8))
+async def test_after_a_broken_merge_the_next_is_whole_over_uneven_links_too(seed: int, small_runs: None) -> None:
+    """Runs of the broken one are still on their way, and must not fill the room of the next one's."""
+    members = await make(5)
+    slow = SlowNetwork(members, seed)
+    vectors = make_vectors(5, 5 * SMALL_RUN * 6)
+    spoil(members[1], Stage.SCATTER, 3, [members[0].name], not_finite)
+    assert all(result is None for result in await all_reduce(members, vectors))
+    results = await all_reduce(members, vectors, round=8)
+    assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
+    assert all(member.mailbox.arrivals["too-far-ahead"] == 0 for member in members)
+    for pump in slow.pumps:
+        pump.cancel()
+
+
 @pytest.mark.parametrize("how", REASONS)
 @pytest.mark.parametrize("part", [0, 1, 3])
 async def test_a_bad_mean_is_refused(part: int, how: Callable[..., np.ndarray], small_runs: None) -> None:

@@ -101,6 +101,18 @@ def test_order_of_delivery_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert simulate(federation).parameters_sha256 == straight.parameters_sha256
 
 
+def test_however_votes_are_written_the_same_is_learned() -> None:
+    """Lossless: byte, packed and coded ballots give the same bits of learning, in ever fewer bytes."""
+    runs = {
+        ballot: simulate(Federation(rounds=100, merge_every=0, ballot=ballot)) for ballot in ("byte", "packed", "coded")
+    }
+    assert len({tuple(run.parameters_sha256) for run in runs.values()}) == 1
+    sent = {ballot: run.lines[-1].payload_bytes for ballot, run in runs.items()}
+    assert sent["byte"] == 90 * 7 * 16
+    assert sent["packed"] == 90 * 7 * 8
+    assert sent["coded"] < 0.5 * sent["packed"]
+
+
 def test_mesh_equals_a_relay() -> None:
     """Property 2: every node of a mesh computes the same consensus, so FedDF's students are one model."""
     run = simulate(small(nodes=4, method="feddf", rounds=6, merge_every=2))

@@ -72,6 +72,14 @@ class ProbePool:
             y = torch.full((len(x), *first_y.shape[1:]), NO_LABEL)
         return torch.cat([first_x, x]), torch.cat([first_y, y])
 
+    def labels_of(self, round: int) -> np.ndarray | None:
+        """The labels of a round's probes in the order of their votes, -1 where there is none: what a code may use."""
+        labels = self.sample(round)[1]
+        if labels is None:
+            return None
+        known = labels.flatten().numpy()
+        return np.where(known == NO_LABEL, -1, known)
+
     def digest(self) -> Digest:
         """What two peers compare to know that they vote on the same probes."""
         parts = [part for examples in (self.anchor, self.examples) if examples is not None for part in _parts(examples)]
