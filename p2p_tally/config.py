@@ -208,8 +208,8 @@ class Federation(Options):
     )
     partition: str = option(
         "dirichlet:0.5",
-        "how the private data is cut",
-        "dirichlet:A, iid, shards:K or chunks",
+        "how the private data is cut; resample:K: every node draws K examples from all, with replacement",
+        "dirichlet:A, iid, shards:K, chunks or resample:K",
         metavar="HOW",
         min_length=1,
     )
@@ -250,6 +250,13 @@ class Federation(Options):
     )
 
     # What is measured
+    test_count: int | None = option(
+        None,
+        "test examples that are evaluated, the first ones [default: all]",
+        "a whole number from 1",
+        metavar="P",
+        ge=1,
+    )
     eval_every: int | None = option(
         None,
         "rounds between evaluations [default: every round where that is cheap]",

@@ -1,41 +1,65 @@
-"""N nodes in one process over the memory transport: the same Node code, the same frames, in lockstep."""
+"""A whole federation in one process, by either engine.
+
+`exact` is N nodes over the memory transport: the same Node code, the same frames, in lockstep. `stacked` is one
+batched model (stacked.py): the same rounds and bytes, floats that differ in their last digits, many more peers.
+"""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal, Protocol, get_args
 
 import torch
 
 from p2p_tally.config import Federation, NodeSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
-from p2p_tally.learning.consensus import mean_pairwise_kl, measure
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.schedule import evaluates
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node, RoundReport
-from p2p_tally.protocol.ledger import Count
-from p2p_tally.protocol.messages import Stage
 from runner.folder import RunFolder
-from runner.record import RoundLine, Run
+from runner.lines import Lines, OnLine
+from runner.record import Run
+from runner.stacked import Stacked, is_faster
 from topologies import Topology, TopologyError, build
 
-# Probes on which the peers are compared at an evaluated round: enough for a share within a few per cent.
-COMPARED_PROBES = 256
+log = logging.getLogger(__name__)
 
-OnLine = Callable[[RoundLine], None]
+EngineName = Literal["exact", "stacked", "auto"]
 
 
-def simulate(federation: Federation, settings: NodeSettings | None = None, on_line: OnLine | None = None) -> Run:
+class Engine(Protocol):
+    """What plays the rounds of a federation."""
+
+    def play(self, lines: Lines) -> None:
+        """All rounds; a line for each evaluated one."""
+        ...
+
+    def peers(self) -> Iterable[Learner]:
+        """The learners in name order, each good until the next is asked for."""
+        ...
+
+
+def simulate(
+    federation: Federation,
+    settings: NodeSettings | None = None,
+    on_line: OnLine | None = None,
+    engine: EngineName = "exact",
+) -> Run:
     """Run a federation in this process. `on_line` hears of each evaluated round; `settings.out` keeps the files."""
+    if engine not in get_args(EngineName):
+        raise ConfigError(f"--engine {engine}: accepted is exact, stacked or auto")
     settings = settings or NodeSettings()
     threads = torch.get_num_threads()
-    # One thread for every node, as a daemon has it: other counts sum floats in another order.
+    # One thread for every node, as a daemon has it: other counts sum floats in another order. The stacked engine
+    # spreads its peers over threads of its own instead, which changes no sum.
     torch.set_num_threads(1)
     try:
-        return asyncio.run(_simulate(federation, settings, on_line or (lambda _: None)))
+        return _simulate(federation, settings, on_line or (lambda _: None), engine, threads)
     finally:
         torch.set_num_threads(threads)
 
@@ -52,35 +76,26 @@ def make_topology(federation: Federation) -> Topology:
         raise ConfigError(str(error)) from None
 
 
-async def _simulate(federation: Federation, settings: NodeSettings, on_line: OnLine) -> Run:
+def _simulate(federation: Federation, settings: NodeSettings, on_line: OnLine, engine: EngineName, threads: int) -> Run:
     topology = make_topology(federation)
     task = prepare(federation, root=settings.data_root, download=settings.download)
     device = pick_device(settings.device)
-    names = ranked_names(federation.nodes)
-    learners = [make_learner(task, name, rank, device) for rank, name in enumerate(names)]
-    run = Run(task.federation, [str(name) for name in names])
+    names = [str(name) for name in ranked_names(federation.nodes)]
+    players = _engine(engine, task, topology, device, threads)
+    run = Run(task.federation, names)
     folder = RunFolder(Path(settings.out)) if settings.out else None
     try:
         if folder:
             folder.begin(task.federation, settings)
             run.folder = folder.path
         started = time.perf_counter()
-        recorder = LockstepRecorder(task, learners, run, [on_line] + ([folder.add] if folder else []))
-        network = MemoryNetwork()
-        nodes = [
-            Node(name, learner, topology, MemoryTransport(network, name), recorder)
-            for name, learner in zip(names, learners, strict=True)
-        ]
-        for node in nodes:  # every door is open before the first frame is sent
-            await node.transport.start(node)
-        async with asyncio.TaskGroup() as group:
-            for node in nodes:
-                group.create_task(node.run())
+        players.play(Lines(task, run, [on_line] + ([folder.add] if folder else [])))
         run.seconds = time.perf_counter() - started
-        run.parameters_sha256 = [learner.parameters.sha256() for learner in learners]
-        if folder:
-            for name, learner in zip(names, learners, strict=True):
+        for name, learner in zip(names, players.peers(), strict=True):
+            run.parameters_sha256.append(learner.parameters.sha256())
+            if folder:
                 learner.save_model(folder.path / f"{name}.safetensors")
+        if folder:
             folder.finish(run)
     finally:
         if folder:
@@ -88,65 +103,61 @@ async def _simulate(federation: Federation, settings: NodeSettings, on_line: OnL
     return run
 
 
+def _engine(engine: EngineName, task: Task, topology: Topology, device: str, threads: int) -> Engine:
+    if engine == "auto":
+        engine = "stacked" if is_faster(task, device) else "exact"
+        log.info("--engine auto: %s for %d nodes on %s", engine, task.federation.nodes, device)
+    return Stacked(task, topology, device, threads) if engine == "stacked" else Exact(task, topology, device)
+
+
+class Exact:
+    """The nodes themselves, each with its learner, in one event loop."""
+
+    def __init__(self, task: Task, topology: Topology, device: str) -> None:
+        self.names = ranked_names(task.federation.nodes)
+        self.learners = [make_learner(task, name, rank, device) for rank, name in enumerate(self.names)]
+        self.topology = topology
+
+    def play(self, lines: Lines) -> None:
+        asyncio.run(self._play(LockstepRecorder(self.learners, lines)))
+
+    async def _play(self, recorder: "LockstepRecorder") -> None:
+        network = MemoryNetwork()
+        nodes = [
+            Node(name, learner, self.topology, MemoryTransport(network, name), recorder)
+            for name, learner in zip(self.names, self.learners, strict=True)
+        ]
+        for node in nodes:  # every door is open before the first frame is sent
+            await node.transport.start(node)
+        async with asyncio.TaskGroup() as group:
+            for node in nodes:
+                group.create_task(node.run())
+
+    def peers(self) -> Iterable[Learner]:
+        return self.learners
+
+
 class LockstepRecorder:
     """Holds every node at an evaluated round until all are there, so that the peers can be compared as they are."""
 
-    def __init__(self, task: Task, learners: list[Learner], run: Run, listeners: list[OnLine]) -> None:
-        self.federation = task.federation
+    def __init__(self, learners: list[Learner], lines: Lines) -> None:
         self.learners = learners
-        self.run = run
-        self.listeners = listeners
-        self._classes = task.classes
-        pool = task.probes.examples
-        count = max(1, min(len(pool), COMPARED_PROBES // pool.probes_each))
-        self._probes, self._labels = pool.take(torch.arange(count))
+        self.lines = lines
         self._reports: dict[str, RoundReport] = {}
         self._all_here = asyncio.Event()
-        self._total = Count()
-        self._since: dict[Stage, Count] = {}
-        self._seconds: dict[str, float] = {}
 
     async def record(self, node: Node, report: RoundReport) -> None:
-        for stage, count in report.sent.items():
-            self._total.take(count)
-            self._since.setdefault(stage, Count()).take(count)
-        for phase, seconds in report.seconds.items():
-            self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
-        if not evaluates(self.federation, report.round):
+        self.lines.book(report.sent, report.seconds)
+        if not evaluates(node.federation, report.round):
             return
         self._reports[node.name] = report
         if len(self._reports) < len(self.learners):
             await self._all_here.wait()
             return
-        line = self._line(report.round)
-        self.run.lines.append(line)
-        for listen in self.listeners:
-            listen(line)
+        reports = [self._reports[name] for name in self.lines.run.names]
+        logs = torch.stack([learner.log_probabilities(self.lines.probes) for learner in self.learners])  # [N, P, C]
+        evaluations = [report.evaluation for report in reports if report.evaluation]
+        self.lines.write(report.round, evaluations, any(report.merged for report in reports), logs)
         self._reports = {}
-        self._since, self._seconds = {}, {}
         self._all_here.set()
         self._all_here = asyncio.Event()
-
-    def _line(self, round: int) -> RoundLine:
-        nodes = len(self.learners)
-        evaluations = [self._reports[name].evaluation for name in self.run.names]
-        logs = torch.stack([learner.log_probabilities(self._probes) for learner in self.learners])  # [N, P, C]
-        labels = None if self._labels is None else self._labels.flatten().numpy()
-        measures = measure(logs.argmax(-1).numpy(), self._classes, labels)
-        return RoundLine(
-            round=round,
-            accuracy=[100 * evaluation.accuracy for evaluation in evaluations if evaluation],
-            loss=[evaluation.loss for evaluation in evaluations if evaluation],
-            merged=any(report.merged for report in self._reports.values()),
-            plurality_right=measures.plurality_right,
-            agreement=measures.agreement,
-            margin=measures.margin,
-            pairwise_kl=mean_pairwise_kl(logs),
-            payload_bytes=self._total.payload / nodes,
-            framed_bytes=self._total.framed / nodes,
-            sent={
-                stage.name.lower(): {"payload": count.payload / nodes, "framed": count.framed / nodes}
-                for stage, count in self._since.items()
-            },
-            seconds={phase: seconds / nodes for phase, seconds in self._seconds.items()},
-        )

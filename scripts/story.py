@@ -1,6 +1,6 @@
 """The table of the README: every cell of a preset, simulated over seeds, as Markdown.
 
-    python scripts/story.py [--preset default] [--seeds 0,1,2] [--jobs 2]
+python scripts/story.py [--preset default] [--seeds 0,1,2] [--jobs 2]
 """
 
 import argparse
@@ -27,7 +27,8 @@ def main() -> None:
     cells = load_experiment(arguments.preset).cells
     with ProcessPoolExecutor(arguments.jobs) as pool:
         futures = {cell.name: [pool.submit(run_cell, cell, seed) for seed in seeds] for cell in cells}
-        print("| cell | tail accuracy % | spread between peers | bytes a peer, paper's accounting | bytes a peer sends here |")
+        columns = "cell", "tail accuracy %", "spread", "bytes a peer, paper's accounting", "bytes a peer sends here"
+        print(f"| {' | '.join(columns)} |")
         print("| --- | --- | --- | --- | --- |")
         for cell in cells:
             summaries = [future.result() for future in futures[cell.name]]

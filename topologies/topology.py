@@ -62,6 +62,10 @@ class Topology:
         """Whether the graph may differ from round to round."""
         return self.period != 1
 
+    def phase(self, round: int) -> int:
+        """Which graph stands in a round: rounds of the same phase have the same one."""
+        return self._schedule.phase(round)
+
     def graph(self, round: int = 1) -> nx.Graph:
         """The graph of a round, its nodes the members in rank order. Shared, so frozen: copy to change it."""
         return self._at(round).graph

@@ -69,11 +69,12 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         normalise = source.normalise or public.normalise
         _fits(federation, source, public, normalise)
         probes, private = _of_another_source(federation, source, public)
-    cheap = len(source.test) <= CHEAP_TEST_SET
+    test = _test_set(federation, source.test)
+    cheap = len(test) <= CHEAP_TEST_SET
     federation = resolve(federation, labelled=probes.labelled, cheap_to_evaluate=cheap)
     if METHODS[federation.method].sent is Sent.TOP_K and federation.top_k > source.classes:
         raise ConfigError(f"--top-k {federation.top_k}: accepted is at most the {source.classes} classes of the data")
-    seen_in_test = overlap(probes.examples, source.test)
+    seen_in_test = overlap(probes.examples, test)
     if seen_in_test:
         log.warning(
             "%d of %d probes are in the test set too: accuracies will flatter", seen_in_test, len(probes.examples)
@@ -86,7 +87,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         default_model=source.default_model,
         shards=shards,
         probes=probes,
-        test=source.test,
+        test=test,
         normalise=normalise,
         augment=_augmentation(federation, source),
     )
@@ -102,6 +103,16 @@ def _held_out(federation: Federation, source: Source) -> tuple[ProbePool, Exampl
     count = federation.probe_count or source.holdout
     pool, private = _set_apart(federation, source, count, "--probe-count", "holdout")
     return ProbePool(pool, federation.probes_per_round, federation.seed), private
+
+
+def _test_set(federation: Federation, test: Examples) -> Examples:
+    """All of the test set, or its first examples: a small machine would spend most of a run on evaluating them all."""
+    count = federation.test_count
+    if count is None:
+        return test
+    if count > len(test):
+        raise ConfigError(f"--test-count {count}: accepted is at most the {len(test)} test examples")
+    return test.subset(torch.arange(count))
 
 
 def _of_another_source(federation: Federation, source: Source, public: Source) -> tuple[ProbePool, Examples]:
@@ -162,16 +173,21 @@ def _augmentation(federation: Federation, source: Source) -> Augment | None:
     return crop_and_flip
 
 
-def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
-    """The learner of one node: its own initialisation, its own shard."""
+def make_model(task: Task, name: NodeName) -> nn.Module:
+    """A node's model as it begins: its own initialisation, or everybody's where the method has one start."""
     federation = task.federation
     whose = "all" if METHODS[federation.method].common_start else name
     seed = derive_seed(federation.seed, "initialisation", whose)
-    model = models.build(federation, task.default_model, task.input_shape, task.classes, seed)
+    return models.build(federation, task.default_model, task.input_shape, task.classes, seed)
+
+
+def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
+    """The learner of one node: its own initialisation, its own shard."""
+    model = make_model(task, name)
     _try_out(model, task)
     return Learner(
         name,
-        federation,
+        task.federation,
         model,
         task.classes,
         task.shards[rank],

@@ -12,8 +12,6 @@ import msgpack
 
 from p2p_tally.errors import FrameError
 from p2p_tally.protocol.messages import (
-    MAX_FIELDS,
-    MAX_LIST,
     MAX_TEXT,
     Announce,
     Bye,
@@ -111,7 +109,7 @@ def decode(frame: bytes, limits: Limits) -> Message:
 def decode_hello(frame: bytes) -> Hello:
     """The first message of a link; anything else is refused.
 
-    Read item by item: a list grows as its items come, so a stranger's declared lengths reserve nothing.
+    Read item by item: a list grows as its items come, so a length that a stranger declares reserves nothing.
     """
     if len(frame) > HELLO_BYTES:
         raise FrameError(f"{len(frame)} bytes, the limit of a hello is {HELLO_BYTES}", reason="oversized")
@@ -119,11 +117,8 @@ def decode_hello(frame: bytes) -> Hello:
     unpacker.feed(frame)
     item = unpacker.unpack
 
-    def items(read: Callable[[], Any], most: int) -> tuple[Any, ...]:
-        length = unpacker.read_array_header()
-        if length > most:
-            raise ValueError(f"{length} items, the limit is {most}")
-        return tuple([read() for _ in range(length)])
+    def items(read: Callable[[], Any]) -> tuple[Any, ...]:
+        return tuple([read() for _ in range(unpacker.read_array_header())])
 
     try:
         length, kind = unpacker.read_array_header(), item()
@@ -131,8 +126,8 @@ def decode_hello(frame: bytes) -> Hello:
         if kind != Kind.HELLO or length != HELLO_ITEMS:
             raise FrameError(f"kind {kind!r:.20} with {length - 1} fields is no hello", reason="unknown-kind")
         version, name, round, running = item(), item(), item(), item()
-        checkpoints, neighbours = items(item, MAX_LIST), items(item, MAX_LIST)
-        digest, fields = item(), items(lambda: items(item, 2), MAX_FIELDS)
+        checkpoints, neighbours = items(item), items(item)
+        digest, fields = item(), items(lambda: items(item))
     except _UNREADABLE as error:
         raise _garbage(error) from None
     if unpacker.tell() != len(frame):

@@ -46,7 +46,7 @@ class Inbox:
     def deliver(self, peer: NodeName, frame: bytes) -> bool:
         return self.mailbox.deliver(peer, frame, framed_bytes(peer, self.mailbox.name, len(frame)))
 
-    def link_up(self, peer: NodeName, hello: Hello) -> None:
+    def link_up(self, peer: NodeName, _hello: Hello) -> None:
         self.mailbox.found(peer, awaited=True)
 
     def link_down(self, peer: NodeName) -> None:
@@ -145,7 +145,7 @@ def worker(kind: str, rank: int, ports: list[int], descriptor: int, parameters: 
     vector = np.random.default_rng(rank).standard_normal(parameters, dtype=np.float32)
     work = {"ours": ours, "bare": bare}[kind](rank, ports, listener, vector, parent)
     try:
-        import uvloop
+        import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:
         asyncio.run(work)
     else:

@@ -45,7 +45,7 @@ def loop_seconds(method: str, data: Path, out: Path, nodes: int, rounds: int, to
         eval_every=rounds,
     )
     run = launch(federation, ServiceSettings(out=out, device="cpu", checkpoint_every=0))
-    spent = {phase: 0.0 for phase in ("train", "vote", "barrier", "distill")}
+    spent = dict.fromkeys(("train", "vote", "barrier", "distill"), 0.0)
     for line in run.lines:
         for phase in spent:
             spent[phase] += line.seconds.get(phase, 0.0)
@@ -69,9 +69,7 @@ def main() -> None:
             order = ("no-consensus", "tally") if turn % 2 == 0 else ("tally", "no-consensus")
             for method in order:
                 out = Path(folder) / f"{method}-{turn}"
-                seconds[method] = loop_seconds(
-                    method, data, out, arguments.nodes, arguments.rounds, arguments.topology
-                )
+                seconds[method] = loop_seconds(method, data, out, arguments.nodes, arguments.rounds, arguments.topology)
             ratios.append(seconds["tally"] / seconds["no-consensus"])
             print(
                 f"turn {turn + 1}: no-consensus {seconds['no-consensus']:.2f} s, tally {seconds['tally']:.2f} s, "

@@ -30,7 +30,7 @@ async def test_framed_bytes_are_what_the_sockets_carried(method: str, tmp_path: 
             await everyone_done.wait()
             async with asyncio.timeout(30):
                 while len(daemon.node.mailbox.left) < len(daemon.transport.peers):
-                    await asyncio.sleep(0.01)  # noqa: ASYNC110 - the node has no reason to signal this
+                    await asyncio.sleep(0.01)
             await everyone_done.wait()
             for peer, link in daemon.transport.links.items():
                 count = kernel_count(link.connection)

@@ -284,6 +284,18 @@ async def test_soft_ballots_are_checked_too() -> None:
     assert mailbox.arrivals == {"ballot-probability": 1, "early": 1}
 
 
+async def test_a_coded_ballot_is_read_with_the_labels_of_its_own_round() -> None:
+    coded = BallotFormat("coded", 60, 10)
+    mailbox = make_mailbox(coded)
+    labels = {round: np.random.default_rng(round).integers(0, 10, 60) for round in (1, 2)}
+    mailbox.labels = labels.get
+    votes = {round: np.where(np.arange(60) % 20, labels[round], 3) for round in (1, 2)}
+    for round in (2, 1):
+        deliver(mailbox, A, Vote(round, coded.encode(votes[round], labels[round])))
+    for round in (1, 2):
+        assert values(await gather(mailbox, round, welcome=(A,))) == {A: votes[round].tolist()}
+
+
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [

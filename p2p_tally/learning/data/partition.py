@@ -1,4 +1,8 @@
-"""How private data is cut into one shard a node: `dirichlet:A`, `iid`, `shards:K`, `chunks`. No shard is ever empty."""
+"""How private data is cut into one shard a node: `dirichlet:A`, `iid`, `shards:K`, `chunks`. No shard is ever empty.
+
+`resample:K` is no cut: every node draws its own K examples from all of them, so that a small data set can serve
+thousands of simulated peers. Peers then share examples, and each holds some twice.
+"""
 
 import numpy as np
 import torch
@@ -13,10 +17,13 @@ DRAWS = 100
 
 
 def partition(examples: Examples, how: str, nodes: int, seed: int) -> list[Examples]:
-    """One shard for each node, by rank. Together they hold every example once."""
+    """One shard for each node, by rank. Together they hold every example once, unless they are resampled."""
+    name, _, argument = how.partition(":")
+    if name == "resample":
+        each = int(_number(how, argument, int))
+        return [examples.subset(_indices(part)) for part in _resample(len(examples), each, nodes, seed)]
     if len(examples) < nodes:
         raise DataError(f"--nodes {nodes}: only {len(examples)} private examples, so some peer would have none")
-    name, _, argument = how.partition(":")
     generator = np.random.Generator(np.random.PCG64(derive_seed(seed, "partition")))
     if name == "iid" and not argument:
         order = generator.permutation(len(examples))
@@ -25,7 +32,7 @@ def partition(examples: Examples, how: str, nodes: int, seed: int) -> list[Examp
         # Neighbouring windows of a text overlap, so two shards share the tokens of one window where they meet.
         return [examples.subset(_indices(part)) for part in np.array_split(np.arange(len(examples)), nodes)]
     if name not in ("dirichlet", "shards"):
-        raise ConfigError(f"--partition {how}: accepted is dirichlet:A, iid, shards:K or chunks")
+        raise ConfigError(f"--partition {how}: accepted is dirichlet:A, iid, shards:K, chunks or resample:K")
     labels = examples.labels
     if labels is None:
         raise DataError(f"--partition {how}: needs one label an example; accepted for this data is chunks or iid")
@@ -49,6 +56,14 @@ def _number(how: str, argument: str, kind: type[int] | type[float]) -> float:
 
 def _indices(part: np.ndarray) -> Tensor:
     return torch.from_numpy(np.sort(part).astype(np.int64))
+
+
+def _resample(count: int, each: int, nodes: int, seed: int) -> list[np.ndarray]:
+    """K draws with replacement for each node, from a stream of its own: more nodes leave the first ones' as they are."""
+    return [
+        np.random.Generator(np.random.PCG64(derive_seed(seed, "resample", rank))).integers(count, size=each)
+        for rank in range(nodes)
+    ]
 
 
 def _dirichlet(

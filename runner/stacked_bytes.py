@@ -1,0 +1,70 @@
+"""What every message of a round would take on the links, to the byte, without sending one.
+
+A frame's length comes from the codec itself, on a message of the same size; who sends it to how many comes from the
+graph. The side that dialled masks what it sends, so each peer's messages count by how many neighbours it dials.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from p2p_tally.ids import ranked_names
+from p2p_tally.node.merge import runs, segments, to_mask
+from p2p_tally.node.outbox import framed_bytes
+from p2p_tally.protocol import frames
+from p2p_tally.protocol.ledger import Count
+from p2p_tally.protocol.messages import Announce, Message, Shard, Stage
+from runner.stacked_graph import Neighbourhoods
+
+_DIALLING, _DIALLED = ranked_names(2)
+
+Sent = dict[Stage, Count]
+
+
+def broadcast(sent: Sent, graph: Neighbourhoods, message: Message, senders: np.ndarray | None = None) -> None:
+    """Book a message of this size from the senders [N] (everyone) to all neighbours of each."""
+    to, dialled = graph.degree, graph.dialled
+    if senders is not None:
+        to, dialled = to[senders], dialled[senders]
+    _book(sent, message, int(to.sum()), int(dialled.sum()))
+
+
+def merge(sent: Sent, graph: Neighbourhoods, round: int, parameters: int) -> None:
+    """Book a merge that everyone takes part in: an all-reduce over a complete graph, else vectors to neighbours."""
+    nodes = graph.nodes
+    if not graph.complete:
+        broadcast(sent, graph, Announce(round, b""))
+        for part, run in enumerate(runs(slice(0, parameters))):
+            broadcast(sent, graph, Shard(round, Stage.VECTOR, part, bytes(4 * (run.stop - run.start))))
+        return
+    names = ranked_names(nodes)
+    broadcast(sent, graph, Announce(round, to_mask(names, names)))
+    for (part, length), owners in _owners(nodes, parameters).items():
+        # Of a segment's owner all others send it their part, and it sends all of them the mean. Those before it in
+        # name order dial it, those after it are dialled by it.
+        before = sum(owners)
+        others = len(owners) * (nodes - 1)
+        data = bytes(4 * length)
+        _book(sent, Shard(round, Stage.SCATTER, part, data), others, before)
+        _book(sent, Shard(round, Stage.GATHER, part, data), others, others - before)
+
+
+@lru_cache(maxsize=4)
+def _owners(nodes: int, parameters: int) -> dict[tuple[int, int], Sequence[int]]:
+    """Of each kind of run, by its number and its length: whose segments have one, by rank."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for rank, segment in enumerate(segments(parameters, nodes)):
+        for part, run in enumerate(runs(segment)):
+            found.setdefault((part, run.stop - run.start), []).append(rank)
+    return dict(found)
+
+
+def _book(sent: Sent, message: Message, messages: int, masked: int) -> None:
+    """`messages` copies of one, `masked` of them sent by the side that dialled."""
+    if not messages:
+        return
+    length = len(frames.encode(message))
+    framed = masked * framed_bytes(_DIALLING, _DIALLED, length)
+    framed += (messages - masked) * framed_bytes(_DIALLED, _DIALLING, length)
+    sent.setdefault(message.stage, Count()).add(messages * message.payload, framed, messages)
