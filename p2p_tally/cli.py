@@ -257,6 +257,72 @@ def payload(
         _print_payload(experiment.title, cells)
 
 
+@app.command()
+def sweep(
+    experiment: Annotated[str, typer.Argument(help="name of a preset, or a TOML file of cells")],
+    seeds: Annotated[str, typer.Option(metavar="S,...", help="seeds, each a run of every cell")] = "0",
+    jobs: Annotated[int, typer.Option(min=1, metavar="J", help="runs at a time, each on one core")] = 2,
+    cells: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="only these cells; names or patterns such as 'tally*'")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="an option that wins over the file's, for every cell; repeatable"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="sweep folder [default: runs/ and the experiment's name]")
+    ] = None,
+    data_root: Annotated[Path | None, typer.Option(metavar="FOLDER", help="folder of the named data sets")] = None,
+    download: Annotated[bool, typer.Option("--download", help="fetch a named data set that is missing")] = False,
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="where the models live")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Run the cells of an experiment, by seeds. Called again it runs only what is not finished."""
+    from runner.experiments import load_experiment
+    from runner.sweep import choose, parse_changes, parse_seeds
+    from runner.sweep import sweep as run_sweep
+
+    changed = parse_changes(changes or [])
+    loaded = load_experiment(experiment, changed)
+    folder = out or Path("runs") / loaded.name
+    settings = NodeSettings.parse({"device": device, "data_root": data_root, "download": download})
+    done = run_sweep(
+        loaded, choose(loaded, cells), parse_seeds(seeds), folder, jobs=jobs, settings=settings, changes=changed
+    )
+    failed = [job for job in done if job.state == "failed"]
+    if as_json:
+        failures = [{"cell": job.cell.name, "seed": job.seed, "error": job.error} for job in failed]
+        counts = {state: sum(job.state == state for job in done) for state in ("done", "kept", "failed")}
+        _print_json({"experiment": loaded.name, **counts, "failures": failures, "out": str(folder)})
+    else:
+        from runner.report import markdown_tables
+
+        if len(failed) < len(done):
+            print(markdown_tables([folder]))
+        for job in failed:
+            print(f"failed: {job.cell.name} seed {job.seed}: {job.error} (more in {job.log})")
+        print(f"tables and figures: p2p-tally report {folder} --out report.html")
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, sweep folders, or folders of them")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="report.html (one file) or report.md (figures beside it)")
+    ] = None,
+) -> None:
+    """Tables and figures from runs. Without --out the tables alone, as Markdown."""
+    from runner.report import markdown_tables, write_report
+
+    if out is None:
+        print(markdown_tables(runs))
+    else:
+        write_report(runs, out)
+        print(f"written: {out}")
+
+
 def _print_run(run: "Run") -> None:
     from rich.console import Console
     from rich.table import Table

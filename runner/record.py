@@ -81,6 +81,7 @@ class Run:
             "tail_accuracy": float(np.nanmean(tail)),
             "peak_accuracy": float(np.nanmean(accuracy, 1).max()),
             "cross_peer_std": float(np.nanstd(tail, 1).mean()),
+            **self._perplexity(),
             "accuracy": last.accuracy,
             "payload_bytes": whole(last.payload_bytes),
             "framed_bytes": whole(last.framed_bytes),
@@ -88,6 +89,17 @@ class Run:
             "seconds": self.seconds,
             "run": str(self.folder) if self.folder else None,
         }
+
+    def _perplexity(self) -> dict[str, float]:
+        """Of language models also the exponential of the tail's mean loss."""
+        if not predicts_tokens(self.federation):
+            return {}
+        with np.errstate(over="ignore"):
+            return {"tail_perplexity": float(np.exp(np.nanmean(self.loss[self.tail])))}
+
+
+def predicts_tokens(federation: Federation) -> bool:
+    return federation.data == "wikitext2" or federation.data.startswith("text:")
 
 
 def cell_name(federation: Federation) -> str:

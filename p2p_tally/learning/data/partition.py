@@ -59,7 +59,7 @@ def _indices(part: np.ndarray) -> Tensor:
 
 
 def _resample(count: int, each: int, nodes: int, seed: int) -> list[np.ndarray]:
-    """K draws with replacement for each node, from a stream of its own: more nodes leave the first ones' as they are."""
+    """K draws with replacement for each node, from a stream of its own, so that more nodes change no shard."""
     return [
         np.random.Generator(np.random.PCG64(derive_seed(seed, "resample", rank))).integers(count, size=each)
         for rank in range(nodes)

@@ -1,0 +1,240 @@
+"""An experiment's cells by seeds, each a process of `p2p-tally simulate`, a few at a time. What is finished stays.
+
+A sweep's folder: sweep.json (what the cells are, for the report), CELL/seed-S.toml (what was asked for),
+CELL/seed-S (the run folder) and CELL/seed-S.log (what the process said).
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+from p2p_tally.config import Federation, NodeSettings
+from p2p_tally.errors import ConfigError
+from runner.experiments import FACT_OPTIONS, Cell, Experiment
+from runner.payload import cell_bytes
+from runner.sweep_display import Display
+
+try:
+    import fcntl
+except ImportError:  # Windows: two sweeps of one folder are then not told apart
+    fcntl = None  # type: ignore[assignment]
+
+MANIFEST = "sweep.json"
+PATIENCE = 5.0  # seconds that a child has to end before it is killed
+
+State = Literal["waiting", "running", "done", "kept", "failed"]
+
+
+@dataclass
+class Job:
+    """One cell with one seed."""
+
+    cell: Cell
+    seed: int
+    folder: Path
+    state: State = "waiting"
+    error: str = ""
+    started: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def federation(self) -> Federation:
+        return self.cell.federation.model_copy(update={"seed": self.seed})
+
+    @property
+    def config(self) -> Path:
+        return self.folder.with_name(self.folder.name + ".toml")
+
+    @property
+    def log(self) -> Path:
+        return self.folder.with_name(self.folder.name + ".log")
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "summary.json").is_file()
+
+    def wanted(self) -> str:
+        return tomli_w.dumps(self.federation.model_dump(exclude_none=True, mode="json"))
+
+
+def parse_changes(given: Sequence[str]) -> dict[str, str]:
+    """`--set KEY=VALUE`, each an option of a federation. The values are checked with each cell's own."""
+    changes = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or key not in Federation.model_fields or key == "seed":
+            accepted = ", ".join(sorted(set(Federation.model_fields) - {"seed"}))
+            raise ConfigError(f"--set {text}: accepted is KEY=VALUE, KEY one of {accepted} (seeds: --seeds)")
+        changes[key] = value.strip()
+    return changes
+
+
+def parse_seeds(text: str) -> list[int]:
+    try:
+        seeds = [int(seed) for seed in text.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"--seeds {text}: accepted are different whole numbers from 0, separated by commas")
+    return seeds
+
+
+def choose(experiment: Experiment, patterns: str | None) -> list[Cell]:
+    """The cells that `--cells` names: names or patterns such as cifar10-*, separated by commas."""
+    if patterns is None:
+        return experiment.cells
+    wanted = [pattern.strip() for pattern in patterns.split(",")]
+    for pattern in wanted:
+        if not any(fnmatchcase(cell.name, pattern) for cell in experiment.cells):
+            names = ", ".join(cell.name for cell in experiment.cells)
+            raise ConfigError(f"--cells {pattern}: accepted are cells of {experiment.name}: {names}")
+    return [cell for cell in experiment.cells if any(fnmatchcase(cell.name, pattern) for pattern in wanted)]
+
+
+def sweep(
+    experiment: Experiment,
+    cells: Sequence[Cell],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    jobs: int,
+    settings: NodeSettings,
+    changes: Mapping[str, str],
+) -> list[Job]:
+    """Run what is not finished yet and give every job back, done, kept or failed. An interrupted one starts afresh."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {out}: {error.strerror}; accepted is a folder that can be made") from None
+    with _alone(out):
+        # All cells of one seed first: a sweep that is stopped half way then has a whole table of fewer seeds.
+        todo = [Job(cell, seed, out / cell.name / f"seed-{seed}") for seed in seeds for cell in cells]
+        manifest = _manifest(experiment, cells, out, changes)
+        for job in todo:
+            _look(job)
+        (out / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        with Display(todo) as display:
+            try:
+                asyncio.run(_run_all(todo, jobs, settings, display))
+            except asyncio.CancelledError:
+                raise KeyboardInterrupt from None
+    return todo
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Two sweeps of one folder would each take the other's running cells for interrupted ones."""
+    with (out / ".lock").open("w") as lock:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ConfigError(f"--out {out}: another sweep is running in this folder") from None
+        yield
+
+
+def _manifest(experiment: Experiment, cells: Sequence[Cell], out: Path, changes: Mapping[str, str]) -> dict[str, Any]:
+    """What the report needs to know of the cells. Cells of earlier sweeps into the same folder stay in it."""
+    known: dict[str, Any] = {}
+    if (out / MANIFEST).is_file():
+        before = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+        if before["experiment"] != experiment.name:
+            raise ConfigError(f"--out {out}: holds a sweep of {before['experiment']}, not of {experiment.name}")
+        known = {cell["name"]: cell for cell in before["cells"]}
+    for cell in cells:
+        void = FACT_OPTIONS & changes.keys() or (cell.facts.votes_per_round and "probes_per_round" in changes)
+        known[cell.name] = {
+            "name": cell.name,
+            "set": dict(changes),
+            "paper": cell.paper,
+            "accounting": cell.accounting,
+            "facts": asdict(cell.facts),
+            "payload_bytes": None if void else cell_bytes(cell).payload_bytes,
+        }
+    order = [cell.name for cell in experiment.cells]
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "cells": [known[name] for name in order if name in known],
+    }
+
+
+def _look(job: Job) -> None:
+    """Keep what is finished; refuse to mix it with what was asked otherwise; clear away what was interrupted."""
+    if job.finished:
+        if not job.config.is_file() or job.config.read_text(encoding="utf-8") != job.wanted():
+            raise ConfigError(
+                f"--out {job.folder}: a finished run with other options; accepted is another --out, or remove it"
+            )
+        job.state = "kept"
+    elif job.folder.exists():
+        shutil.rmtree(job.folder)
+
+
+async def _run_all(todo: list[Job], jobs: int, settings: NodeSettings, display: Display) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    free = asyncio.Semaphore(jobs)
+
+    async def one(job: Job) -> None:
+        async with free:
+            job.state, job.started = "running", time.monotonic()
+            display.changed(job)
+            await _run(job, settings)
+            job.seconds = time.monotonic() - job.started
+            display.changed(job)
+
+    ticking = asyncio.create_task(display.tick())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in todo:
+                if job.state == "waiting":
+                    group.create_task(one(job))
+    finally:
+        ticking.cancel()
+
+
+async def _run(job: Job, settings: NodeSettings) -> None:
+    """One process. However this ends, the process has ended too."""
+    job.folder.parent.mkdir(parents=True, exist_ok=True)
+    job.config.write_text(job.wanted(), encoding="utf-8")
+    command = [sys.executable, "-m", "p2p_tally", "simulate", "--json"]
+    command += ["--config", str(job.config), "--out", str(job.folder), "--device", settings.device]
+    command += ["--data-root", str(settings.data_root)] if settings.data_root else []
+    command += ["--download"] if settings.download else []
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with job.log.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=log, env=environment
+        )
+        try:
+            code = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                try:
+                    await asyncio.wait_for(process.wait(), PATIENCE)
+                except TimeoutError:
+                    process.kill()
+    job.state = "done" if code == 0 and job.finished else "failed"
+    if job.state == "failed":
+        job.error = last_line(job.log) or f"ended with code {code} and said nothing"
+
+
+def last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip().removeprefix("p2p-tally: ") for line in reversed(lines) if line.strip()), "")
