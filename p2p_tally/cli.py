@@ -101,15 +101,31 @@ def collect_options(
 
 @app.command()
 @takes_options(Federation, NodeSettings)
-def simulate(*, config: ConfigFile = None, as_json: Json = False, given: dict[str, Any]) -> None:
+def simulate(
+    *,
+    config: ConfigFile = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="ENGINE",
+            help="exact: node by node, bit for bit as launched; stacked: all peers as one batched model, equal to "
+            "about the last digits; auto: the faster, and says which",
+        ),
+    ] = "exact",
+    as_json: Json = False,
+    given: dict[str, Any],
+) -> None:
     """Run N nodes in one process and show how well they learn together."""
     federation, settings = collect_options(given, config, NodeSettings)
     from runner.progress import Progress
+    from runner.simulate import check_engine
     from runner.simulate import simulate as run_simulation
 
+    logging.getLogger("runner.simulate").setLevel(logging.INFO)  # which engine was taken
+    chosen = check_engine(engine)
     settings = _with_folder(federation, settings)
     with Progress(federation.rounds) as progress:
-        run = run_simulation(federation, settings, progress.show)
+        run = run_simulation(federation, settings, progress.show, chosen)
     _show_run(run, as_json)
 
 
@@ -267,7 +283,7 @@ def sweep(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="an option that wins over the file's, for every cell; repeatable"),
+        typer.Option("--set", metavar="KEY=VALUE", help="an option that wins over every cell's own; repeatable"),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="sweep folder [default: runs/ and the experiment's name]")
@@ -308,7 +324,7 @@ def sweep(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, sweep folders, or folders of them")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs or of sweeps")],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="report.html (one file) or report.md (figures beside it)")
     ] = None,

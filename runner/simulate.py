@@ -30,6 +30,7 @@ from topologies import Topology, TopologyError, build
 log = logging.getLogger(__name__)
 
 EngineName = Literal["exact", "stacked", "auto"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 
 class Engine(Protocol):
@@ -51,8 +52,7 @@ def simulate(
     engine: EngineName = "exact",
 ) -> Run:
     """Run a federation in this process. `on_line` hears of each evaluated round; `settings.out` keeps the files."""
-    if engine not in get_args(EngineName):
-        raise ConfigError(f"--engine {engine}: accepted is exact, stacked or auto")
+    engine = check_engine(engine)
     settings = settings or NodeSettings()
     threads = torch.get_num_threads()
     # One thread for every node, as a daemon has it: other counts sum floats in another order. The stacked engine
@@ -62,6 +62,13 @@ def simulate(
         return _simulate(federation, settings, on_line or (lambda _: None), engine, threads)
     finally:
         torch.set_num_threads(threads)
+
+
+def check_engine(name: str) -> EngineName:
+    for engine in ENGINES:
+        if name == engine:
+            return engine
+    raise ConfigError(f"--engine {name}: accepted is exact, stacked or auto")
 
 
 def make_topology(federation: Federation) -> Topology:
@@ -105,7 +112,7 @@ def _simulate(federation: Federation, settings: NodeSettings, on_line: OnLine, e
 
 def _engine(engine: EngineName, task: Task, topology: Topology, device: str, threads: int) -> Engine:
     if engine == "auto":
-        engine = "stacked" if is_faster(task, device) else "exact"
+        engine = "stacked" if is_faster(task) else "exact"
         log.info("--engine auto: %s for %d nodes on %s", engine, task.federation.nodes, device)
     return Stacked(task, topology, device, threads) if engine == "stacked" else Exact(task, topology, device)
 

@@ -47,7 +47,7 @@ class Neighbourhoods:
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Each peer's sum of values [N] over its closed neighbourhood: [N], or [1] for all."""
         if self.complete:
-            return values.sum(keepdims=True)
+            return np.array([values.sum()])
         rows, columns = self._edges
         return np.bincount(rows, values[columns], self.nodes)
 
@@ -60,7 +60,9 @@ class Neighbourhoods:
         places = (counted + (rows[:, None] * probes + np.arange(probes)) * classes).ravel()
         shape, cells = (groups, probes, classes), groups * probes * classes
         voters = np.bincount(rows, minlength=groups)  # [G]
-        histogram = np.bincount(places, minlength=cells).reshape(shape) / np.maximum(voters, 1)[:, None, None]
+        histogram: np.ndarray = (
+            np.bincount(places, minlength=cells).reshape(shape) / np.maximum(voters, 1)[:, None, None]
+        )
         if inverse_agreement:
             plurality = histogram.astype(np.float32).argmax(2)  # [G, P]
             dissent = 1.0 - (counted == plurality[rows]).mean(1)  # [E]
@@ -102,11 +104,11 @@ class Neighbourhoods:
         return np.concatenate([np.fromiter(row, float) / sum(row) for row in rows])
 
     def _matrix(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray, device: torch.device) -> Tensor:
-        starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=self.nodes))])
-        return torch.sparse_csr_tensor(
-            torch.from_numpy(starts),
-            torch.from_numpy(columns),
+        return torch.sparse_coo_tensor(
+            torch.from_numpy(np.stack([rows, columns])),
             torch.from_numpy(values.astype(np.float32)),
             (self.nodes, self.nodes),
             device=device,
+            is_coalesced=True,  # the entries are in order, and none is there twice
+            check_invariants=False,
         )

@@ -54,7 +54,8 @@ class Perceptron:
 
     def _cut(self, layers: Sequence[nn.Linear], flat: Tensor) -> list[tuple[Tensor, Tensor | None]]:
         """Weights [n, out, in] and biases [n, out, 1] as views of rows [n, W]."""
-        views, start = [], 0
+        views: list[tuple[Tensor, Tensor | None]] = []
+        start = 0
         for layer in layers:
             out, size = layer.out_features, layer.in_features
             weight = flat[:, start : start + out * size].view(self.n, out, size)

@@ -230,6 +230,7 @@ async def _run(job: Job, settings: NodeSettings) -> None:
                     await asyncio.wait_for(process.wait(), PATIENCE)
                 except TimeoutError:
                     process.kill()
+                    await process.wait()
     job.state = "done" if code == 0 and job.finished else "failed"
     if job.state == "failed":
         job.error = last_line(job.log) or f"ended with code {code} and said nothing"

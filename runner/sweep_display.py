@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from runner.sweep import Job
@@ -61,7 +62,7 @@ class Display:
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def _table(self) -> Table:
-        counts = Counter(job.state for job in self._jobs)
+        counts = Counter[str](job.state for job in self._jobs)
         order = ("running", "waiting", "done", "kept", "failed")
         table = Table(title=", ".join(f"{counts[state]} {state}" for state in order if counts[state]))
         for column in ("cell", "seed", "state", "time", ""):
@@ -71,7 +72,7 @@ class Display:
         for job in shown:
             seconds = time.monotonic() - job.started if job.state == "running" else job.seconds
             text = job.error if job.state == "failed" else progress(job.folder)
-            table.add_row(job.cell.name, str(job.seed), job.state, f"{seconds:.0f} s", text)
+            table.add_row(job.cell.name, str(job.seed), job.state, f"{seconds:.0f} s", Text(text))
         return table
 
 

@@ -49,6 +49,26 @@ def test_simulate_shows_a_table_and_makes_a_folder_of_its_own(
         assert (tmp_path / expected / "summary.json").exists()
 
 
+@pytest.mark.parametrize("engine", ["exact", "stacked", "auto"])
+def test_every_engine_sends_the_same_bytes_and_auto_says_which_it_took(
+    engine: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    arguments = ["simulate", *QUICK, "--engine", engine, "--json", "--out", str(tmp_path / "run")]
+    code, out, _ = p2p_tally(arguments, monkeypatch, capsys)
+    assert code == 0
+    assert json.loads(out)["payload_bytes"] == 3 * 16
+    assert ("--engine auto: stacked for 2 nodes" in caplog.text) == (engine == "auto")
+
+
+def test_an_unknown_engine_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = p2p_tally(["simulate", "--engine", "warp"], monkeypatch, capsys)
+    assert (code, err) == (2, "p2p-tally: --engine warp: accepted is exact, stacked or auto\n")
+
+
 def test_a_flag_wins_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,7 +61,8 @@ class Checkpoints:
             return False
         # Later rounds than this one are of a run before: they do not count among the last of this run.
         for old in [round for round in _rounds(self.folder) if round <= checkpoint.round][:-KEPT]:
-            _path(self.folder, old).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                _path(self.folder, old).unlink(missing_ok=True)
         return True
 
     def rounds(self) -> list[int]:

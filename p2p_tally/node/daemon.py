@@ -91,7 +91,12 @@ class Daemon:
         self.folder = settings.out or Path("runs") / file_name(self.name)
         self.fields = self._fields()
         self.checkpoints = Checkpoints(self.folder / "checkpoints" / file_name(self.name), fields_digest(self.fields))
-        self.kept_rounds = (0, *self.checkpoints.rounds()) if settings.resume else (0,)
+        kept = self.checkpoints.rounds()
+        if kept and not settings.resume:
+            raise ConfigError(
+                f"--out {self.folder}: holds checkpoints of an earlier run; add --resume, or name another folder"
+            )
+        self.kept_rounds = (0, *kept)
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="learner")
         self.transport = WebSocketTransport(
             self.name, self.listen, self.addresses, self._hello, random.Random(), inherited
@@ -220,7 +225,7 @@ class Daemon:
                 raise ConfigError(f"--resume: checkpoint of round {load} in {self.checkpoints.folder} cannot be read")
             self.learner.restore(checkpoint.tensors)
             self.recorder.restore(self.node, checkpoint)
-        self.node.round = round
+        self.node.round = min(round, self.task.federation.rounds)
         if round:
             log.info("going on after round %d, from checkpoint %d", round, load, extra={"event": "resumed"})
 

@@ -19,13 +19,13 @@ class RationFilter(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._last: dict[tuple[Any, Any], tuple[float, int]] = {}
+        self._last: dict[tuple[Any, ...], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         event = getattr(record, "event", None)
         if event is None or record.levelno < logging.WARNING:
             return True
-        key = event, getattr(record, "peer", None)
+        key = event, getattr(record, "peer", None), getattr(record, "reason", None)
         now = self._clock()
         last, held = self._last.get(key, (-RATION_SECONDS, 0))
         if now - last < RATION_SECONDS:

@@ -4,6 +4,7 @@ A peer's mistake ends here: counted by reason, logged, dropped. Only the event l
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,11 +19,26 @@ from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.barrier import Arrival, Barrier, Place
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.ledger import Ledger
-from p2p_tally.protocol.messages import Announce, Bye, Hello, Here, Message, Ready, Shard, Stage, Vote, Withdraw
+from p2p_tally.protocol.messages import (
+    Announce,
+    Bye,
+    Hello,
+    Here,
+    Message,
+    Ready,
+    Shard,
+    Stage,
+    Vote,
+    Waiting,
+    Withdraw,
+)
 
 log = logging.getLogger(__name__)
 
 IN_TIME = (Arrival.RECORDED, Arrival.EARLY)
+
+# A peer that goes on saying that it waits is given this many times the usual at most.
+MOST_PATIENCES = 10.0
 MERGING = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER)
 
 
@@ -46,6 +62,8 @@ class Mailbox:
         self.seen: dict[NodeName, int] = {}  # the furthest round that a peer spoke of
         self.joined: dict[NodeName, int] = {}  # the round after which a peer plays
         self._withdrawn: dict[NodeName, int] = {}  # the last merge that a peer gave up
+        self.say_waiting: Callable[[int], None] = lambda _: None  # tell the neighbours that this node waits in a round
+        self._alive: dict[NodeName, float] = {}  # when a peer last said that it waits
         self._barrier = Barrier(peers)
         self._filled = asyncio.Event()
 
@@ -56,20 +74,49 @@ class Mailbox:
         or the time was up."""
         welcome = list(welcome)
         self._barrier.open(stage, place, welcome, [peer for peer in welcome if self._awaits(peer, stage, place[0])])
+        try:
+            if patience is None:
+                await self._fill(None)
+            else:
+                await self._wait(patience, place[0])
+        except BaseException:
+            self._barrier.close()
+            raise
+        return self._barrier.close()
+
+    async def _wait(self, patience: float, round: int) -> None:
+        """Wait for the awaited; give up on those whose time is up. A peer that says it is itself waiting has more time,
+        up to a bound; this node says so too, to those that may be waiting for it."""
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        self._alive = {}
+        deadline, reminder = started + patience, started + patience / 2
+        while not await self._fill(min(deadline, reminder)):
+            now = clock()
+            if now >= reminder:
+                reminder = now + patience / 2
+                self.say_waiting(round)
+            if now >= deadline:
+                latest = started + MOST_PATIENCES * patience
+                until = {peer: min(self._alive.get(peer, started) + patience, latest) for peer in self._barrier.missing}
+                late = [peer for peer, end in until.items() if end <= now]
+                for peer in late:
+                    self._barrier.forgive(peer)
+                self.silent.update(late)
+                self.missed.update(late)
+                if late:
+                    waited, names = now - started, ", ".join(late)
+                    log.warning("waited %.1f s in vain for %s", waited, names, extra={"event": "missed"})
+                deadline = min((end for end in until.values() if end > now), default=now)
+
+    async def _fill(self, until: float | None) -> bool:
+        """Wait until everybody awaited has come, or that instant; whether they have."""
         if not self._barrier.complete:
             self._filled.clear()
-            try:
-                async with asyncio.timeout(patience):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
                     await self._filled.wait()
-            except TimeoutError:
-                missing = self._barrier.missing
-                self.silent.update(missing)
-                self.missed.update(missing)
-                log.warning("waited %.1f s in vain for %s", patience, ", ".join(missing), extra={"event": "missed"})
-            except BaseException:
-                self._barrier.close()
-                raise
-        return self._barrier.close()
+        return self._barrier.complete
 
     def deliver(self, peer: NodeName, frame: bytes, framed: int) -> bool:
         """A frame from a link. Never raises for what a peer did; False where it was no message at all."""
@@ -108,12 +155,16 @@ class Mailbox:
     def _accept(self, peer: NodeName, message: Message) -> Arrival:
         match message:
             case Vote():
-                # Checked before it is kept, so that a bad ballot is never counted.
-                item: Any = self.ballots.decode(message.ballot, self.labels(message.round))
+                item: Any = None
+                if self._barrier.wants(peer, Stage.VOTE, (message.round, 0)):
+                    # Checked before it is kept, so that a bad ballot is never counted.
+                    item = self.ballots.decode(message.ballot, self.labels(message.round))
                 return self._arrive(peer, Stage.VOTE, message.round, 0, item, message.ballot)
             case Ready():
                 # It stands in for the ballot that this peer is not casting yet.
-                return self._arrive(peer, Stage.VOTE, message.round, 0, message, bytes([message.right % 256]))
+                return self._arrive(
+                    peer, Stage.VOTE, message.round, 0, message, f"{message.right}/{message.of}".encode()
+                )
             case Announce():
                 return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present)
             case Shard():
@@ -124,8 +175,10 @@ class Mailbox:
                 self.silent.discard(peer)
             case Withdraw():
                 self._withdrawn[peer] = message.round
-                if self._barrier.stage in MERGING:
+                if self._barrier.is_open(MERGING, message.round):
                     self._barrier.forgive(peer)
+            case Waiting():
+                self._alive[peer] = asyncio.get_running_loop().time()
             case Bye():
                 self.left.add(peer)
                 self.lost(peer)

@@ -88,6 +88,8 @@ class MergeExchange:
         heard = await self._announce(round, others, own)
         taking_part = participants({**heard, self.name: own.present}, self.members)
         if self.name not in taking_part:
+            # Whoever heard fewer announcements may count this node in.
+            self.outbox.broadcast(heard, Withdraw(round))
             return None
         self._broken = False
         result = await self._all_reduce(round, vector, taking_part)

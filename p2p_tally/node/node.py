@@ -25,7 +25,7 @@ from p2p_tally.protocol.deadlines import Deadlines, default_quorum
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.handshake import majority_round
 from p2p_tally.protocol.ledger import Count, Ledger
-from p2p_tally.protocol.messages import Bye, Hello, Here, Message, Ready, Stage, Vote
+from p2p_tally.protocol.messages import Bye, Hello, Here, Message, Ready, Stage, Vote, Waiting
 from topologies import Topology
 
 log = logging.getLogger(__name__)
@@ -107,6 +107,7 @@ class Node:
         self.mailbox = Mailbox(name, peers, limits, self.ballots, self.ledger)
         if self.ballots.form == "coded":
             self.mailbox.labels = learner.probes.labels_of
+        self.mailbox.say_waiting = lambda r: self.outbox.broadcast(self._neighbours(r), Waiting(r))
         self.outbox = Outbox(name, transport, self.ledger)
         self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout)
 

@@ -318,4 +318,4 @@ class WebSocketTransport:
 async def _refuse(connection: Connection, error: BaseException) -> None:
     """Close with the reason in the close frame, which holds 123 bytes."""
     text = str(error) if isinstance(error, PeerError) else ""
-    await connection.close(code=REFUSED, message=text.encode()[:120])
+    await connection.close(code=REFUSED, message=text.encode()[:120].decode(errors="ignore").encode())

@@ -4,7 +4,7 @@ What comes early is held, a little way ahead; what comes late, twice or from a s
 A place is (round, part): votes have one part a round, parameters one a run.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -68,6 +68,18 @@ class Barrier:
             for skipped in [held for held in places if held[0] < self._round or (places is early and held < place)]:
                 del places[skipped]
 
+    def wants(self, peer: NodeName, stage: Stage, place: Place) -> bool:
+        """Whether something new from this peer would be taken: what is not wanted need not be decoded."""
+        if self._open == (stage, place):
+            return peer in self._welcome and peer not in self._came
+        held = self._early[stage]
+        ahead = place[0] >= self._round and place > self._passed.get(stage, (0, 0))
+        return peer in self._peers and ahead and peer not in held.get(place, ()) and self._has_room(peer, stage)
+
+    def _has_room(self, peer: NodeName, stage: Stage) -> bool:
+        most = HELD_AHEAD if stage is Stage.VOTE or stage is Stage.ANNOUNCE else RUNS_HELD_AHEAD
+        return sum(peer in entries for entries in self._early[stage].values()) < most
+
     def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes = b"") -> Arrival:
         """Something came from a peer. Order of arrival has no effect on what `close` gives."""
         if peer not in self._peers:
@@ -84,8 +96,7 @@ class Barrier:
         held = self._early[stage]
         if peer in held.get(place, ()):
             return _again(held[place][peer], raw)
-        most = HELD_AHEAD if stage is Stage.VOTE or stage is Stage.ANNOUNCE else RUNS_HELD_AHEAD
-        if sum(peer in entries for entries in held.values()) >= most:
+        if not self._has_room(peer, stage):
             return Arrival.TOO_FAR
         held.setdefault(place, {})[peer] = item, raw
         return Arrival.EARLY
@@ -94,10 +105,9 @@ class Barrier:
         """This peer is gone: no longer await it. What it sent before still counts."""
         self._awaited.discard(peer)
 
-    @property
-    def stage(self) -> Stage | None:
-        """What is being waited for, if anything."""
-        return None if self._open is None else self._open[0]
+    def is_open(self, stages: Collection[Stage], round: int) -> bool:
+        """Whether one of these stages of a round is being waited for."""
+        return self._open is not None and self._open[0] in stages and self._open[1][0] == round
 
     @property
     def complete(self) -> bool:

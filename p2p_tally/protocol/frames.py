@@ -23,6 +23,7 @@ from p2p_tally.protocol.messages import (
     Shard,
     Stage,
     Vote,
+    Waiting,
     Withdraw,
 )
 
@@ -66,7 +67,7 @@ def encode(message: Message) -> bytes:
             fields = (message.round, message.right, message.of)
         case Announce():
             fields = (message.round, message.present)
-        case Bye() | Here() | Withdraw():
+        case Bye() | Here() | Withdraw() | Waiting():
             fields = (message.round,)
         case Hello():
             fields = (
@@ -102,6 +103,8 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Here(round)
         case (Kind.WITHDRAW.value, round):
             return Withdraw(round)
+        case (Kind.WAITING.value, round):
+            return Waiting(round)
         case fields:
             raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
 
@@ -113,7 +116,15 @@ def decode_hello(frame: bytes) -> Hello:
     """
     if len(frame) > HELLO_BYTES:
         raise FrameError(f"{len(frame)} bytes, the limit of a hello is {HELLO_BYTES}", reason="oversized")
-    unpacker = msgpack.Unpacker(max_buffer_size=HELLO_BYTES, **_only(array=0, text=MAX_TEXT * 4, binary=0))
+    unpacker = msgpack.Unpacker(
+        use_list=False,
+        max_buffer_size=HELLO_BYTES,
+        max_array_len=0,
+        max_map_len=0,
+        max_ext_len=0,
+        max_str_len=MAX_TEXT * 4,
+        max_bin_len=0,
+    )
     unpacker.feed(frame)
     item = unpacker.unpack
 
@@ -138,7 +149,15 @@ def decode_hello(frame: bytes) -> Hello:
 def _unpack(frame: bytes, binary: int) -> tuple[Any, ...]:
     """The kind and the fields of a message, none of which is an array."""
     try:
-        fields = msgpack.unpackb(frame, **_only(array=MAX_ARRAY, text=0, binary=binary))
+        fields = msgpack.unpackb(
+            frame,
+            use_list=False,
+            max_array_len=MAX_ARRAY,
+            max_map_len=0,
+            max_ext_len=0,
+            max_str_len=0,
+            max_bin_len=binary,
+        )
     except _UNREADABLE as error:
         raise _garbage(error) from None
     if type(fields) is not tuple or not fields:
@@ -151,18 +170,6 @@ def _unpack(frame: bytes, binary: int) -> tuple[Any, ...]:
 
 # What msgpack raises for bytes that it cannot read or may not.
 _UNREADABLE = (ValueError, TypeError, RecursionError, msgpack.UnpackException)
-
-
-def _only(*, array: int, text: int, binary: int) -> dict[str, Any]:
-    """How much msgpack may read of what; never a map or an extension."""
-    return {
-        "use_list": False,
-        "max_array_len": array,
-        "max_map_len": 0,
-        "max_ext_len": 0,
-        "max_str_len": text,
-        "max_bin_len": binary,
-    }
 
 
 def _garbage(error: Exception) -> FrameError:

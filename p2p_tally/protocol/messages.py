@@ -30,6 +30,7 @@ class Kind(IntEnum):
     BYE = 6
     HERE = 7
     WITHDRAW = 8
+    WAITING = 9
 
 
 class Stage(IntEnum):
@@ -41,7 +42,7 @@ class Stage(IntEnum):
     SCATTER = 4  # all-reduce, first half: the segment of a peer's parameters that this node sums
     GATHER = 5  # all-reduce, second half: the mean of the segment that a peer summed
     ANNOUNCE = 6  # who takes part in a merge
-    HANDSHAKE = 7  # hello, here, withdraw and bye
+    HANDSHAKE = 7  # hello, here, waiting, withdraw and bye
 
 
 def _number(value: object, what: str) -> None:
@@ -217,4 +218,20 @@ class Withdraw:
         _round(self.round)
 
 
-Message = Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The sender is well and waits for others in this round: whoever waits for the sender should give it more time.
+
+    Without it one node that hangs would make its neighbours' neighbours give up on them in the same moment.
+    """
+
+    kind: ClassVar[Kind] = Kind.WAITING
+    stage: ClassVar[Stage] = Stage.HANDSHAKE
+    payload: ClassVar[int] = 0
+    round: int
+
+    def __post_init__(self) -> None:
+        _round(self.round)
+
+
+Message = Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw | Waiting

@@ -301,3 +301,16 @@ def test_a_device_that_is_not_there_is_one_line(wanted: str, devices: int, monke
     monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
     with pytest.raises(ConfigError, match=rf"^--device {wanted}: this machine has {devices} [^\n]*$"):
         pick_device(wanted)
+
+
+def test_the_first_test_examples_where_not_all_are_asked_for(folder: Path) -> None:
+    federation = Federation(data="npz:task.npz", nodes=2, partition="iid", probe_count=6, probes_per_round=4)
+    whole = prepare(federation).test
+    some = prepare(federation.model_copy(update={"test_count": 5})).test
+    assert (len(whole), len(some)) == (12, 5)
+    first = torch.arange(5)
+    for one, other in zip(whole.take(first), some.take(first), strict=True):
+        assert one is not None and other is not None
+        assert torch.equal(one, other)
+    with pytest.raises(ConfigError, match=r"--test-count 13: accepted is at most the 12 test examples"):
+        prepare(federation.model_copy(update={"test_count": 13}))

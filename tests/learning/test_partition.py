@@ -199,3 +199,25 @@ def test_bad_ways_are_one_line_that_names_them(how: str) -> None:
         partition(examples([0, 1, 2, 3]), how, 2, 0)
     assert str(caught.value).startswith(f"--partition {how}: accepted ")
     assert "\n" not in str(caught.value)
+
+
+@quick
+@given(label_lists, st.integers(1, 60), st.integers(1, 12), seeds)
+def test_resample_law(labels: list[int], nodes: int, each: int, seed: int) -> None:
+    """Every node its K draws from all examples, however many nodes; more nodes change nothing for the first ones."""
+    shards = [numbers(shard) for shard in partition(examples(labels), f"resample:{each}", nodes, seed)]
+    assert [len(shard) for shard in shards] == [each] * nodes
+    assert {number for shard in shards for number in shard} <= set(range(len(labels)))
+    more = partition(examples(labels), f"resample:{each}", nodes + 5, seed)
+    assert [numbers(shard) for shard in more[:nodes]] == shards
+
+
+def test_resampled_shards_differ_from_node_to_node() -> None:
+    shards = [numbers(shard) for shard in partition(examples([0] * 1000), "resample:8", 50, 0)]
+    assert len({tuple(shard) for shard in shards}) == 50
+
+
+@pytest.mark.parametrize("how", ["resample", "resample:0", "resample:2.5", "resample:-1", "resample:x"])
+def test_resample_wants_a_count(how: str) -> None:
+    with pytest.raises(ConfigError, match="a positive whole number"):
+        partition(examples([0, 1]), how, 2, 0)

@@ -75,6 +75,28 @@ async def test_a_silent_neighbour_costs_one_deadline(tmp_path: Path) -> None:
         assert all(not link.closed or link.close_code for link in links)
 
 
+@pytest.mark.parametrize("merge_every", [0, 4])
+async def test_on_a_ring_a_silent_node_costs_its_neighbours_one_deadline_and_the_others_none(
+    merge_every: int, tmp_path: Path
+) -> None:
+    """Whoever waits says so: the neighbours' neighbours do not give up on them in the same moment."""
+    federation = small(nodes=8, rounds=16, warmup=0, eval_every=16, merge_every=merge_every, topology="ring")
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
+    understudy, others = daemons[0], daemons[1:]
+    understudy.transport._inherited.close()
+    async with aiohttp.ClientSession() as session:
+        fake = FakePeer(session, understudy)
+        running = asyncio.create_task(finish(others))
+        _links = [await fake.join(daemon) for daemon in others if FAKE in daemon.addresses]
+        results = await running
+    understudy.worker.shutdown()
+    assert all(result["finished"] for result in results)
+    missed = {daemon.name: dict(daemon.node.mailbox.missed) for daemon in others}
+    neighbours = {"node-1", "node-7"}
+    assert missed == {daemon.name: {FAKE: 1} if daemon.name in neighbours else {} for daemon in others}
+    assert all(daemon.metrics.skipped_merges == 0 for daemon in others)
+
+
 async def test_votes_twice_late_early_and_contradicting(tmp_path: Path) -> None:
     async with federation_with_fake(tmp_path) as (fake, daemons):
         running = asyncio.create_task(finish(daemons))

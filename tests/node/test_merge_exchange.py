@@ -548,6 +548,21 @@ async def test_a_bad_run_in_mixing_costs_its_receiver_the_merge_and_nobody_else(
         assert bits(results[rank]) == bits(expected)
 
 
+async def test_after_a_bad_run_nothing_more_is_expected_of_its_sender(small_runs: None) -> None:
+    members, vectors = await make(2), make_vectors(2, 7 * SMALL_RUN)
+    send = members[0].exchange._send
+
+    async def send_bad_and_stop(round: int, at: Stage, number: int, parts: dict[NodeName, np.ndarray]) -> None:
+        if number == 0:
+            await send(round, at, number, {peer: not_finite(run) for peer, run in parts.items()})
+
+    members[0].exchange._send = send_bad_and_stop  # type: ignore[method-assign]
+    even = {member.name: 0.5 for member in members}
+    results = await mix(members, vectors, [even, even])
+    assert results[1] is None
+    assert results[0] is not None  # it got all of its neighbour's
+
+
 async def test_a_neighbour_that_dies_while_mixing(small_runs: None) -> None:
     members, vectors, weights = await make(5), make_vectors(5, 7 * SMALL_RUN), ring(5)
     dying = members[1]

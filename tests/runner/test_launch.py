@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-OPTIONS = ["--nodes=4", "--rounds=60", "--warmup=4", "--merge-every=20", "--local-steps=2", "--eval-every=7"]
+OPTIONS = ["--nodes=3", "--rounds=60", "--warmup=4", "--merge-every=20", "--local-steps=2", "--eval-every=7"]
 
 
 def command(name: str, *options: str) -> list[str]:
@@ -74,7 +74,7 @@ def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
     try:
         wait_until(lambda: list(folder.glob("checkpoints/*/checkpoint-*.safetensors")), 120, "no checkpoint")
         daemons = children_of(process.pid)
-        assert len(daemons) == 4
+        assert len(daemons) == 3
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     finally:
@@ -123,7 +123,7 @@ def test_a_node_that_dies_is_named_and_the_others_finish(tmp_path: Path, quiet_e
     assert "node-2 did not finish, the others did" in stderr.splitlines()[-1]
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["accuracy"][2] is None
-    assert all(summary["accuracy"][rank] > 50 for rank in (0, 1, 3))
+    assert all(summary["accuracy"][rank] > 50 for rank in (0, 1))
 
 
 def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dict[str, str]) -> None:

@@ -34,6 +34,20 @@ PAPER = {
         "tally-T400": 216_000,
         "fedmd-T200": 8_640_000,
     },
+    "no-decay": {"tally-T0": 216_000, "fedmd-T0": 8_640_000},
+    "probes-per-round": {f"cifar10-b{b}": 9 * b * 2700 for b in (4, 16, 64, 256)}
+    | {f"cifar100-b{b}": 9 * b * 2700 for b in (8, 32, 128)},
+    "learning-rate": {f"k5-lr{lr}": 9 * 16 * 2700 for lr in (0.001, 0.003, 0.01)}
+    | {f"k50-lr{lr}": 9 * 128 * 270 for lr in (0.001, 0.003)},
+    "mechanisms": dict.fromkeys(("tally", "tally-disagreement", "tally-asymmetric", "tally-both"), 777_600),
+    "rcfd": {"rcfd-k1": 388_800, "rcfd-k3": 15 * 388_800, "rcfd-k5": 25 * 388_800},
+    "probe-pools": {f"in-{size}k": 388_800 for size in (2, 5, 10, 20)}
+    | {f"stl10-{size}k": 216_000 for size in (10, 50, 100)}
+    | {f"stl10-{size}k-anchor{anchor}k": 216_000 for size in (50, 100) for anchor in (1, 2)},
+    "fedprox": {f"cifar10-fa50-mu{mu}": 5_367_188_160 for mu in (0.001, 0.01, 0.1)}
+    | {f"cifar10-fa200-mu{mu}": 1_341_797_040 for mu in (0.001, 0.01, 0.1)}
+    | {f"cifar100-fa50-mu{mu}": 60 * 8 * 11_227_812 for mu in (0.001, 0.01, 0.1)}
+    | {f"cifar100-fa200-mu{mu}": 15 * 8 * 11_227_812 for mu in (0.001, 0.01, 0.1)},
     "default": {
         "local": 0,
         "no-consensus": 0,
@@ -86,9 +100,48 @@ def test_every_preset_loads_and_counts(preset: str) -> None:
         assert counted.sent_bytes >= 0
 
 
+FULL = [name for name in preset_names() if name != "default" and not name.endswith("-small")]
+
+
+@pytest.mark.parametrize("preset", FULL)
+def test_a_small_twin_is_the_full_one_with_its_rounds_in_proportion(preset: str) -> None:
+    full, small = load_experiment(preset), load_experiment(f"{preset}-small")
+    assert len(small.cells) == len(full.cells)
+    for large, little in zip(full.cells, small.cells, strict=True):
+        assert little.paper == large.paper
+        one, other = large.federation, little.federation
+        same = ("nodes", "method", "local_steps", "batch", "alpha", "mu", "top_k", "partition")
+        assert [getattr(one, name) for name in same] == [getattr(other, name) for name in same]
+        assert one.rounds == 10 * other.rounds
+        assert one.kl_decay == 10 * other.kl_decay
+        assert one.warmup is None or one.warmup == 10 * other.warmup
+        assert one.merge_every in (None, 0, 1) or one.merge_every == 10 * other.merge_every
+
+
+def test_the_facts_of_the_small_presets_are_those_of_their_models() -> None:
+    from p2p_tally.learning import models
+
+    for preset in (name for name in preset_names() if name.endswith("-small")):
+        for cell in load_experiment(preset).cells:
+            text = cell.federation.data == "wikitext2"
+            shape = (cell.federation.context,) if text else (3, 32, 32)
+            model = models.build(cell.federation, "cnn", shape, cell.facts.classes, 0)
+            assert sum(parameter.numel() for parameter in model.parameters()) == cell.facts.parameters
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("[[cells]]\nname = 'a'\n[[cells]]\nname = 'a/b'", "facts lack 'classes'"),
+        ("[[cells]]\nname = '../a'", "name '../a': accepted is a name of its own"),
+        (
+            "[facts]\nclasses = 2\nparameters = 1\n[[cells]]\nname = 'a'\n[[cells]]\nname = 'a'",
+            "name 'a': accepted is a name of its own",
+        ),
+        ("[[cells]]\nname = 'a'\npaper = { tial = 3 }", "cell a, paper: unknown key 'tial'"),
+        ("full = 'nope'\n[[cells]]\nname = 'a'", "full 'nope': accepted is the name of an experiment file"),
+        ("base = 3", "base: accepted is a table"),
+        ("cells = [3]", "cells: accepted are tables"),
         ("titel = 'x'", "unknown key 'titel'"),
         ("[facts]\nclasses = 2\nparameters = 1\n[[cells]]\nname = 'a'\nalpha = 2", "cell a: --alpha 2: accepted is"),
         ("[facts]\nclasses = 2\nparameters = 1\n[[cells]]\nname = 'a'\nalhpa = 2", "cell a: unknown key 'alhpa'"),

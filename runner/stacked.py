@@ -1,0 +1,279 @@
+"""N peers as one batched model: the rounds of `node.py`, with tensors for messages. Thousands of peers on a laptop.
+
+Schedule, seeds, batches, probes and bytes are those of the nodes themselves; floats are summed in another order, so
+parameters agree to about their last digits and no further. No peer fails here: nothing is ever missing or late.
+
+Per peer memory is five vectors of its parameters: they, their gradient, AdamW's two, and what a merge makes of them.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from p2p_tally.ids import derive_seed, ranked_names
+from p2p_tally.learning.learner import Learner, answer
+from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.objectives import NO_LABEL, blended_target
+from p2p_tally.learning.schedule import CLOSED, Channel, channel, evaluates, merges
+from p2p_tally.learning.setup import Task, make_model
+from p2p_tally.node.node import Stopwatch, ballot_format
+from p2p_tally.node.transport import Clock
+from p2p_tally.protocol.deadlines import default_quorum
+from p2p_tally.protocol.messages import Here, Ready, Vote
+from runner import stacked_bytes
+from runner.lines import Lines
+from runner.stacked_block import Block
+from runner.stacked_graph import Neighbourhoods
+from runner.stacked_model import layers_of
+from runner.stacked_peers import Peers
+from topologies import Topology
+
+log = logging.getLogger(__name__)
+
+# Where `auto` stacks. Measured on two cores with perceptrons on digits: 2.4 times as fast as exact at 2 peers of 4,810
+# parameters, 6 at 8, 23 at 64; 1.3 at 8 peers of half a million. Other models gain little on a CPU (a CNN 1.2), and
+# not every module can be batched: those are left to exact unless stacked is asked for.
+FASTER_FROM = 2
+SMALL_MODEL = 1 << 20
+
+
+def is_faster(task: Task) -> bool:
+    """Whether to stack these peers rather than run them one by one."""
+    if task.federation.nodes < FASTER_FROM:
+        return False
+    model = make_model(task, ranked_names(1)[0])
+    small = sum(p.numel() for p in model.parameters()) <= SMALL_MODEL
+    return small and layers_of(model) is not None
+
+
+class Stacked:
+    """A federation whose peers all have the same architecture."""
+
+    def __init__(
+        self, task: Task, topology: Topology, device: str, threads: int, clock: Clock = time.perf_counter
+    ) -> None:
+        self.task = task
+        self.federation = task.federation
+        self.method = METHODS[self.federation.method]
+        self.topology = topology
+        self.clock = clock
+        self.stack = Peers(task, device, threads)
+        self.names = self.stack.names
+        self.device = self.stack.device
+        self.ballots = ballot_format(self.stack.template)
+        # The round after which each peer's channel opens; 0 is no round, None an automatic warm-up that lasts.
+        warmup = self.federation.warmup
+        self.warmup: list[int | None] = [warmup if isinstance(warmup, int) else None] * len(self.names)
+        self._graphs: dict[int, Neighbourhoods] = {}
+
+    # --- the rounds
+
+    def play(self, lines: Lines) -> None:
+        torch.manual_seed(derive_seed(self.federation.seed, "dropout"))
+        with self.stack:
+            for r in range(1, self.federation.rounds + 1):
+                self._play(r, lines)
+
+    def peers(self) -> Iterator[Learner]:
+        """Each peer's model in turn, in one learner."""
+        return self.stack.learners()
+
+    def _play(self, r: int, lines: Lines) -> None:
+        """Round r of Algorithm 1, at every peer."""
+        sent: stacked_bytes.Sent = {}
+        seconds: dict[str, float] = {}
+        watch = Stopwatch(self.clock, seconds)
+        graph = self._graph(r)
+        if r == 1:
+            stacked_bytes.broadcast(sent, graph, Here(0))
+
+        self.stack.each(Block.train)
+        watch.lap("train")
+
+        now = self._channels(r)
+        voting = np.array([one.trains for one in now])  # [N]
+        speaking = np.array([one.speaks for one in now])
+        waits = self.method.waits and self.method.learns_from_probes
+        waiting = np.array([waits and opened is None for opened in self.warmup])
+        ready = self._ready(r) if waiting.any() else None  # measured first: a look at the probes must stay the last
+        target = None
+        if voting.any():
+            logits = self._look(r, voting)
+            watch.lap("vote")
+            if speaking.any():
+                target = self._poll(sent, graph, r, logits, speaking)
+                now = self._with_quorum(graph, now, speaking)
+            watch.lap("barrier")
+            if not self.method.distils_merged:
+                self._distill(r, target, now)
+                watch.lap("distill")
+        if ready is not None:
+            self._wait_for_half(sent, graph, r, ready, waiting, speaking)
+            watch.lap("barrier")
+
+        merged = merges(self.federation, r) and self._merge(sent, graph, r)
+        watch.lap("merge")
+        if voting.any() and self.method.distils_merged:
+            self._look(r, voting)  # the models have changed since they voted
+            self._distill(r, target, now)
+            watch.lap("distill")
+
+        if evaluates(self.federation, r):
+            evaluations = self.stack.evaluate()
+            watch.lap("evaluate")
+            lines.book(sent, seconds)
+            logs = self.stack.each(lambda block: block.measured(lines.probes).log_softmax(1).mT.contiguous().cpu())
+            lines.write(r, evaluations, merged, torch.cat(logs))  # [N, P, C]
+        else:
+            lines.book(sent, seconds)
+
+    def _graph(self, r: int) -> Neighbourhoods:
+        phase = self.topology.phase(r)
+        if phase not in self._graphs:
+            if self.topology.period is None:
+                self._graphs.clear()  # it will not come again
+            self._graphs[phase] = Neighbourhoods(self.topology, r)
+        return self._graphs[phase]
+
+    # --- probes
+
+    def _channels(self, r: int) -> list[Channel]:
+        known = {opened: channel(self.federation, r, opened) for opened in set(self.warmup)}
+        return [known[opened] for opened in self.warmup]
+
+    def _look(self, r: int, voting: np.ndarray) -> list[Tensor]:
+        x, _ = self.task.probes.sample(r)
+        return self.stack.each(lambda block: block.look(x, _some(voting[block.rows])))
+
+    def _poll(
+        self, sent: stacked_bytes.Sent, graph: Neighbourhoods, r: int, logits: list[Tensor], speaking: np.ndarray
+    ) -> Tensor:
+        """What every peer's neighbourhood answers: [N, P, C], or [1, P, C] where all hear the same."""
+        settings, classes = self.federation, self.task.classes
+        if self.method.sent is Sent.VOTES:
+            votes = torch.cat([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
+            self._book_votes(sent, graph, r, votes, speaking)
+            histogram = graph.tally(votes, classes, speaking, settings.inverse_agreement)
+            return torch.from_numpy(histogram).to(self.device)
+        self._book_votes(sent, graph, r, None, speaking)
+        rows = [_distribution(part.mT, self.method.sent, settings.top_k) for part in logits]
+        return graph.mean(torch.cat(rows), speaking)
+
+    def _book_votes(
+        self, sent: stacked_bytes.Sent, graph: Neighbourhoods, r: int, votes: np.ndarray | None, speaking: np.ndarray
+    ) -> None:
+        if self.ballots.form != "coded" or votes is None:  # every ballot is as long as any other
+            stacked_bytes.broadcast(sent, graph, Vote(r, bytes(self.ballots.largest)), speaking)
+            return
+        labels = self.task.probes.labels_of(r)
+        lengths = np.zeros(len(votes), np.int64)  # [N]
+        for peer in np.flatnonzero(speaking):
+            lengths[peer] = len(self.ballots.encode(votes[peer], labels))
+        for length in np.unique(lengths[speaking]).tolist():
+            stacked_bytes.broadcast(sent, graph, Vote(r, bytes(length)), speaking & (lengths == length))
+
+    def _with_quorum(self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray) -> list[Channel]:
+        """As a node's: below the quorum the round learns from labels alone. It happens as an opening spreads."""
+        if speaking.all():
+            return now
+        heard = np.broadcast_to(graph.sums(speaking.astype(float)), len(now))
+        return [
+            Channel(one.label, 0.0) if one.speaks and voters < default_quorum(degree + 1) else one
+            for one, voters, degree in zip(now, heard.tolist(), graph.degree.tolist(), strict=True)
+        ]
+
+    def _distill(self, r: int, consensus: Tensor | None, now: list[Channel]) -> None:
+        taking = np.array([one.trains for one in now])
+        if not taking.any():
+            return
+        target = self._target(r, consensus, now)
+        self.stack.each(
+            lambda block: (
+                block.distill(target[block.rows] if len(target) > 1 else target, _some(taking[block.rows]))
+                if taking[block.rows].any()
+                else None
+            )
+        )
+
+    def _target(self, r: int, consensus: Tensor | None, now: list[Channel]) -> Tensor:
+        """What each peer learns from [N, P, C], by the weights of its channel; [1, P, C] where all learn the same."""
+        _, labels = self.task.probes.sample(r)
+        labels = None if labels is None else labels.flatten().to(self.device)
+        extra = self.federation.disagreement_weight if self.method.sent is Sent.VOTES else 0.0
+
+        def blend(one: Channel, target: Tensor | None) -> Tensor:
+            blended = blended_target(self.task.classes, labels, target, one.label, one.consensus, extra)
+            return blended if blended.dim() == 3 else blended.unsqueeze(0)
+
+        kinds = set(now)
+        if len(kinds) == 1:
+            return blend(now[0], consensus if now[0].speaks else None)
+        target = torch.zeros(len(now), self.ballots.count, self.task.classes, device=self.device)
+        for one in kinds - {CLOSED}:
+            rows = torch.tensor([peer for peer, its in enumerate(now) if its == one], device=self.device)
+            own = consensus if consensus is None or len(consensus) == 1 else consensus[rows]
+            target[rows] = blend(one, own if one.speaks else None)
+        return target
+
+    # --- an automatic warm-up
+
+    def _ready(self, r: int) -> tuple[np.ndarray, int]:
+        """How many of a round's labelled probes each peer gets right [N], and of how many."""
+        x, labels = self.task.probes.sample(r)
+        assert labels is not None
+        labels = labels.flatten()
+        votes = torch.cat(self.stack.each(lambda block: block.measured(x).mT.contiguous().argmax(-1).cpu()))  # [N, P]
+        return (votes == labels).sum(1).numpy(), max(1, int((labels != NO_LABEL).sum()))
+
+    def _wait_for_half(
+        self,
+        sent: stacked_bytes.Sent,
+        graph: Neighbourhoods,
+        r: int,
+        ready: tuple[np.ndarray, int],
+        waiting: np.ndarray,
+        speaking: np.ndarray,
+    ) -> None:
+        """A channel opens once its neighbourhood is right on half of the probes, or has one that is open."""
+        right, of = ready
+        share = right / of  # [N]
+        opening = waiting & (share > 0.5)
+        if not (self.method.sent is Sent.NOTHING or self.federation.alpha == 1):
+            for count in np.unique(right[waiting]).tolist():
+                stacked_bytes.broadcast(sent, graph, Ready(r, count, of), waiting & (right == count))
+            counts = graph.sums(waiting.astype(float))
+            accuracy = graph.sums(np.where(waiting, share, 0.0)) / np.maximum(counts, 1)
+            opening = waiting & ((accuracy > 0.5) | (graph.sums(speaking.astype(float)) > 0))
+        for peer in np.flatnonzero(opening):
+            self.warmup[peer] = r
+
+    # --- merging
+
+    def _merge(self, sent: stacked_bytes.Sent, graph: Neighbourhoods, r: int) -> bool:
+        stacked_bytes.merge(sent, graph, r, self.stack.parameters.shape[1])
+        average = graph.mix(self.stack.parameters)  # [N, W] or [1, W]
+        if not torch.isfinite(average.sum()):
+            # Nodes would refuse each other's vectors one by one; here a merge is everybody's or nobody's.
+            log.warning("merge of round %d not completed: parameters are not finite", r)
+            return False
+        self.stack.each(lambda block: block.merge(average[block.rows] if len(average) > 1 else average))
+        return True
+
+
+def _some(chosen: np.ndarray) -> Sequence[int] | None:
+    """The chosen rows; None for all of them."""
+    return None if chosen.all() else np.flatnonzero(chosen).tolist()
+
+
+def _distribution(logits: Tensor, sent: Sent, k: int) -> Tensor:
+    """What peers say of each probe, from logits [n, P, C], as distributions [n, P, C]."""
+    if sent is Sent.SOFT:
+        return logits.softmax(-1)
+    indices, probabilities = answer(logits, sent, k)
+    rows = torch.zeros(logits.shape)
+    rows.scatter_(-1, torch.from_numpy(indices), torch.from_numpy(probabilities))
+    return rows.to(logits.device)

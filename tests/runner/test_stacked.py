@@ -1,0 +1,236 @@
+"""The stacked engine: the exact one's rounds and bytes, its floats up to their last digits, and its files."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import small
+from torch import Tensor, nn
+
+from p2p_tally.config import Federation, NodeSettings
+from p2p_tally.errors import ConfigError
+from p2p_tally.ids import ranked_names
+from p2p_tally.learning.methods import METHODS
+from p2p_tally.learning.setup import prepare
+from runner import stacked_peers
+from runner.lines import Lines
+from runner.record import Run
+from runner.simulate import Engine, Exact, check_engine, make_topology, simulate
+from runner.stacked import Stacked
+from runner.stacked_graph import Neighbourhoods
+from runner.stacked_model import layers_of
+from topologies import build
+
+# Sums in another order differ by about 1e-7 of a parameter's size, and stay so. But a ReLU's input within 1e-7 of 0
+# may fall on the other side, which lets one example's gradient through to one unit or not; AdamW makes of that at
+# most a part of one step, lr. So: everywhere within one step, and on average a hundred times closer.
+WITHIN = 1e-3
+ON_AVERAGE = 1e-5
+# Test examples that may be judged otherwise, of 400.
+EXAMPLES = 2
+
+
+def play(engine: type[Exact] | type[Stacked], federation: Federation) -> tuple[Run, Tensor]:
+    """A run and its final parameters [N, W]."""
+    task, topology = prepare(federation), make_topology(federation)
+    players: Engine = Exact(task, topology, "cpu") if engine is Exact else Stacked(task, topology, "cpu", threads=2)
+    run = Run(task.federation, [str(name) for name in ranked_names(federation.nodes)])
+    players.play(Lines(task, run, []))
+    return run, torch.stack([learner.parameters.vector.clone() for learner in players.peers()])
+
+
+def assert_agree(federation: Federation) -> Run:
+    (exact, expected), (run, found) = play(Exact, federation), play(Stacked, federation)
+    difference = (expected - found).abs()
+    assert float(difference.max()) <= WITHIN
+    assert float(difference.mean()) <= ON_AVERAGE
+    one_example = 100 / len(prepare(federation).test)
+    assert np.abs(exact.accuracy - run.accuracy).max() <= EXAMPLES * one_example + 1e-9
+    np.testing.assert_allclose(run.loss, exact.loss, atol=1e-3)
+    for theirs, ours in zip(exact.lines, run.lines, strict=True):
+        assert (theirs.round, theirs.merged) == (ours.round, ours.merged)
+        assert (theirs.payload_bytes, theirs.framed_bytes) == (ours.payload_bytes, ours.framed_bytes)
+        assert theirs.sent == ours.sent
+        assert ours.pairwise_kl == pytest.approx(theirs.pairwise_kl, abs=1e-3)
+        assert ours.agreement == pytest.approx(theirs.agreement, abs=0.01)
+    return run
+
+
+def fifty(**options: Any) -> Federation:
+    defaults = {"rounds": 50, "nodes": 5, "warmup": 5, "merge_every": 10, "local_steps": 2, "eval_every": 7}
+    return Federation.parse({**defaults, **options})
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_agrees_with_exact_over_fifty_rounds(method: str) -> None:
+    assert_agree(fifty(method=method, **({} if method == "local" else {"merge_every": 10})))
+
+
+@pytest.mark.parametrize("method", ["tally", "fedmd", "rcfd", "feddf", "diloco", "fedprox"])
+def test_a_sparse_graph_agrees(method: str) -> None:
+    assert_agree(fifty(method=method, topology="star", rounds=25))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"inverse_agreement": 0.5, "disagreement_weight": 0.7, "kl_decay": 15, "topology": "ring"},
+        {"inverse_agreement": 1.0, "alpha": 0.0},
+        {"alpha": 1.0, "clip": 0.5},
+        {"method": "rcfd", "top_k": 1},
+        {"ballot": "coded", "topology": "gossip", "nodes": 6},
+        {"ballot": "packed", "topology": "matchings"},
+        {"method": "feddf", "topology": "gossip-k:3", "nodes": 6, "merge_every": 2},
+        {"method": "fedmd", "topology": "one-peer-exponential", "nodes": 8},
+        {"nodes": 1},
+        {"nodes": 40, "partition": "resample:8", "topology": "gossip", "rounds": 12},
+        {"depth": 3, "width": 20},
+    ],
+    ids=str,
+)
+def test_options_agree(options: dict[str, Any]) -> None:
+    assert_agree(fifty(**{"rounds": 20, "eval_every": 4, **options}))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topology": "mesh"},
+        {"topology": "line", "nodes": 7},
+        {"topology": "line", "nodes": 7, "alpha": 0.0, "kl_decay": 30},
+        {"topology": "ring", "method": "no-consensus"},
+        {"topology": "ring", "method": "fedmd"},
+    ],
+    ids=str,
+)
+def test_an_automatic_warmup_opens_channels_in_the_same_rounds(options: dict[str, Any]) -> None:
+    """The bytes by stage tell who was still waiting in which round."""
+    run = assert_agree(fifty(warmup="auto", rounds=30, eval_every=1, lr=0.003, **options))
+    if options.get("method") != "no-consensus":
+        assert {"ready", "vote"} <= {stage for line in run.lines for stage in line.sent}
+
+
+def test_peers_that_take_a_step_alone_keep_their_own_count() -> None:
+    """On a line the channel opens from one end to the other: some peers distil in rounds where others do not."""
+    federation = fifty(warmup="auto", topology="line", nodes=7, rounds=30, lr=0.003, method="no-consensus")
+    task = prepare(federation)
+    engine = Stacked(task, make_topology(federation), "cpu", threads=1)
+    engine.play(Lines(task, Run(task.federation, [str(name) for name in engine.names]), []))
+    assert len(set(engine.warmup)) > 1
+
+
+def test_any_other_model_goes_through_vmap() -> None:
+    federation = fifty(model="cnn", width=4, depth=2, rounds=8, nodes=3, merge_every=4)
+    assert layers_of(Stacked(prepare(federation), make_topology(federation), "cpu", 1).stack.template.model) is None
+    assert_agree(federation)
+
+
+def with_extras() -> nn.Module:
+    """Layers that no perceptron has: a buffer and a frozen parameter of each peer's own, and dropout."""
+    model = nn.Sequential(nn.Linear(64, 8), nn.Dropout(0.2), nn.Tanh(), nn.Linear(8, 10))
+    model.register_buffer("mark", torch.rand(3))
+    model.register_parameter("still", nn.Parameter(torch.rand(2), requires_grad=False))
+    return model
+
+
+def test_a_model_with_dropout_and_tensors_of_its_own_runs_reproducibly() -> None:
+    federation = small(model="test_stacked:with_extras", rounds=4)
+    first, second = simulate(federation, engine="stacked"), simulate(federation, engine="stacked")
+    assert first.parameters_sha256 == second.parameters_sha256
+    exact = simulate(federation)
+    assert [line.sent for line in first.lines] == [line.sent for line in exact.lines]
+
+
+class Counting(nn.Module):
+    """Looks at its numbers to decide what to do, which no batch of models can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layer(x)
+        return logits if float(logits.sum()) > 0 else -logits
+
+
+def test_a_model_that_cannot_be_batched_is_refused_in_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"--engine stacked: the model .* cannot be batched") as error:
+        simulate(small(model="test_stacked:Counting"), engine="stacked")
+    assert "\n" not in str(error.value)
+
+
+def test_threads_and_blocks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = small(nodes=40, partition="resample:8", topology="gossip", rounds=4)
+    task, topology = prepare(federation), make_topology(federation)
+
+    def digests(threads: int) -> list[str]:
+        engine = Stacked(task, topology, "cpu", threads)
+        engine.play(Lines(task, Run(task.federation, [str(name) for name in engine.names]), []))
+        return [learner.parameters.sha256() for learner in engine.peers()]
+
+    one = digests(1)
+    assert digests(2) == one
+    monkeypatch.setattr(stacked_peers, "BLOCK_PARAMETERS", 16 * 4810)
+    assert digests(2) == one
+
+
+def test_the_run_folder_is_that_of_exact(tmp_path: Path) -> None:
+    runs = {
+        engine: simulate(small(), NodeSettings(out=tmp_path / engine), engine=check_engine(engine))
+        for engine in ("exact", "stacked")
+    }
+    files = [sorted(path.name for path in (tmp_path / engine).iterdir()) for engine in runs]
+    assert files[0] == files[1]
+    assert "node-3.safetensors" in files[1]
+    summary = json.loads((tmp_path / "stacked" / "summary.json").read_text())
+    assert summary["parameters_sha256"] == runs["stacked"].parameters_sha256
+    assert len(set(summary["parameters_sha256"])) == 1  # a mesh that merged in its last round
+    assert summary["framed_bytes"] == runs["exact"].summary()["framed_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "model", "expected"), [(1, "mlp", "exact"), (8, "mlp", "stacked"), (8, "cnn", "exact")]
+)
+def test_auto_takes_the_faster_and_says_so(
+    nodes: int, model: str, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="runner.simulate")
+    simulate(small(nodes=nodes, model=model, rounds=1, tail=1, warmup=0), engine="auto")
+    assert f"--engine auto: {expected}" in caplog.text
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--engine warp: accepted is exact, stacked or auto"):
+        check_engine("warp")
+
+
+def test_a_thousand_peers_play_a_round() -> None:
+    run = simulate(
+        Federation(nodes=1000, topology="gossip", partition="resample:8", rounds=2, warmup=1, merge_every=2),
+        engine="stacked",
+    )
+    assert run.accuracy.shape == (2, 1000)
+    assert run.lines[-1].sent["vote"]["payload"] == 16 * 10  # a byte a probe to ten neighbours
+    assert run.lines[-1].sent["vector"]["payload"] == 4 * 4810 * 10
+
+
+def test_parameters_that_are_not_finite_are_not_merged(caplog: pytest.LogCaptureFixture) -> None:
+    run = simulate(small(method="fedavg", lr=1e38, rounds=4, warmup=0), engine="stacked")
+    assert not any(line.merged for line in run.lines)
+    assert "not completed" in caplog.text
+
+
+def test_a_sparse_graph_is_never_a_matrix_of_all_pairs() -> None:
+    """Ring of 20,000: all pairs would be 400 million."""
+    nodes = 20_000
+    graph = Neighbourhoods(build("ring", [str(name) for name in ranked_names(nodes)]), 1)
+    votes = np.zeros((nodes, 2), np.int64)
+    votes[0] = 1
+    histogram = graph.tally(votes, 3, np.ones(nodes, bool), 0.0)  # [N, P, C]
+    np.testing.assert_allclose(histogram[1], [[2 / 3, 1 / 3, 0]] * 2, rtol=1e-6)
+    mixed = graph.mix(torch.eye(nodes, 4))
+    np.testing.assert_allclose(mixed[1].numpy(), [1 / 3, 1 / 3, 1 / 3, 0], rtol=1e-6)

@@ -1,0 +1,162 @@
+"""Sweeps: cells by seeds as processes, resumed, and with a cell among them that fails."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from p2p_tally.config import NodeSettings, parse_options, read_options
+from p2p_tally.errors import ConfigError
+from runner.experiments import load_experiment
+from runner.simulate import simulate
+from runner.sweep import MANIFEST, choose, parse_changes, parse_seeds, sweep
+from runner.sweep_display import progress
+
+MINE = """
+title = "Mine"
+[facts]
+classes = 10
+parameters = 4_810
+[base]
+nodes = 3
+rounds = 4
+local_steps = 1
+[[cells]]
+name = "local"
+method = "local"
+[[cells]]
+name = "broken"
+probe_count = 1_000_000
+"""
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "p2p_tally", *arguments]
+
+
+def experiment_file(folder: Path, text: str = MINE) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_failing_cell_stops_no_other_and_what_is_finished_is_kept(tmp_path: Path) -> None:
+    out, file = tmp_path / "out", str(experiment_file(tmp_path))
+    first = subprocess.run(
+        command("sweep", file, "--out", str(out), "--json"), capture_output=True, text=True, check=False
+    )
+    assert first.returncode == 1, first.stderr
+    said = json.loads(first.stdout)
+    assert (said["done"], said["kept"], said["failed"]) == (1, 0, 1)
+    [failure] = said["failures"]
+    assert failure["cell"] == "broken"
+    assert failure["error"].startswith("--probe-count 1000000: accepted is")
+    assert "broken seed 0: failed" in first.stderr
+    record = out / "local/seed-0/summary.json"
+    assert json.loads(record.read_text())["method"] == "local"
+    assert (out / "local/seed-0/config.toml").is_file()
+
+    federation, settings = parse_options(read_options(out / "local/seed-0/config.toml"), NodeSettings)
+    assert simulate(federation, settings).parameters_sha256 == json.loads(record.read_text())["parameters_sha256"]
+
+    written = record.stat().st_mtime_ns
+    experiment = load_experiment(file)
+    again = sweep(experiment, experiment.cells[:1], [0], out, jobs=1, settings=NodeSettings(), changes={})
+    assert [job.state for job in again] == ["kept"]
+    assert record.stat().st_mtime_ns == written
+
+    changed = load_experiment(file, {"rounds": "5"})
+    with pytest.raises(ConfigError, match="finished run with other options"):
+        sweep(changed, changed.cells[:1], [0], out, jobs=1, settings=NodeSettings(), changes={"rounds": "5"})
+
+
+def test_an_interrupted_cell_starts_afresh_and_children_end_with_the_sweep(tmp_path: Path) -> None:
+    out, file = tmp_path / "out", experiment_file(tmp_path)
+    long = command("sweep", str(file), "--cells", "local", "--set", "rounds=200000", "--out", str(out))
+    process = subprocess.Popen(long, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    record = out / "local/seed-0/rounds.jsonl"
+    deadline = time.monotonic() + 90
+    while not (record.is_file() and record.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    with pytest.raises(ConfigError, match="another sweep is running"):
+        sweep(load_experiment(str(file)), [], [0], out, jobs=1, settings=NodeSettings(), changes={})
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 130
+    assert not _processes_with(str(out))
+
+    experiment = load_experiment(str(file))
+    [job] = sweep(experiment, experiment.cells[:1], [0], out, jobs=1, settings=NodeSettings(), changes={})
+    assert job.state == "done"
+    assert progress(job.folder).startswith("round 4, accuracy ")
+
+
+def _processes_with(text: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if text in words and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("rounds", "--set rounds: accepted is KEY=VALUE"),
+        ("ronds=3", "--set ronds=3: accepted is KEY=VALUE, KEY one of alpha, "),
+        ("seed=3", "--set seed=3: accepted is"),
+    ],
+)
+def test_a_bad_change_is_one_line(given: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_changes([given])
+    assert message in str(caught.value)
+
+
+def test_changes_win_over_every_cell_and_are_checked(tmp_path: Path) -> None:
+    assert parse_changes(["data=npz:a=b.npz", "merge-every=7"]) == {"data": "npz:a=b.npz", "merge_every": "7"}
+    cells = load_experiment("bridge-small", {"merge_every": "7", "data": "npz:x.npz"}).cells
+    assert {cell.federation.merge_every for cell in cells} == {7}
+    assert {cell.federation.data for cell in cells} == {"npz:x.npz"}
+    with pytest.raises(ConfigError, match="cell local, as changed: --rounds many: accepted is a whole number"):
+        load_experiment(str(experiment_file(tmp_path)), {"rounds": "many"})
+
+
+def test_cells_and_seeds() -> None:
+    experiment = load_experiment("probes-per-round")
+    assert [cell.name for cell in choose(experiment, "cifar10-b4,cifar100-*")] == [
+        "cifar10-b4",
+        "cifar100-b8",
+        "cifar100-b32",
+        "cifar100-b128",
+    ]
+    with pytest.raises(ConfigError, match="--cells nope: accepted are cells of probes-per-round: cifar10-b4"):
+        choose(experiment, "nope")
+    assert parse_seeds("0,2") == [0, 2]
+    for bad in ("", "a", "0,0", "-1"):
+        with pytest.raises(ConfigError, match="--seeds"):
+            parse_seeds(bad)
+
+
+def test_a_folder_holds_one_experiment(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text(json.dumps({"experiment": "other", "cells": []}))
+    experiment = load_experiment("default")
+    with pytest.raises(ConfigError, match="holds a sweep of other, not of default"):
+        sweep(experiment, experiment.cells, [0], tmp_path, jobs=1, settings=NodeSettings(), changes={})
+
+
+def test_the_byte_column_is_left_out_where_a_change_makes_it_void(tmp_path: Path) -> None:
+    for changes, known in (({"model": "mlp"}, False), ({"data": "npz:x"}, True)):
+        experiment = load_experiment("hybrid-small", changes)
+        out = tmp_path / "-".join(changes)
+        sweep(experiment, experiment.cells, [], out, jobs=1, settings=NodeSettings(), changes=changes)
+        cells = json.loads((out / MANIFEST).read_text())["cells"]
+        assert [cell["payload_bytes"] is not None for cell in cells] == [known] * 3
