@@ -63,7 +63,8 @@ class Mailbox:
         self.joined: dict[NodeName, int] = {}  # the round after which a peer plays
         self._withdrawn: dict[NodeName, int] = {}  # the last merge that a peer gave up
         self.say_waiting: Callable[[int], None] = lambda _: None  # tell the neighbours that this node waits in a round
-        self._alive: dict[NodeName, float] = {}  # when a peer last said that it waits
+        self.answer_waiting: Callable[[NodeName, int], None] = lambda _peer, _round: None
+        self._alive: dict[NodeName, float] = {}  # when a peer last gave a sign of life while this node waits
         self._barrier = Barrier(peers)
         self._filled = asyncio.Event()
 
@@ -173,12 +174,14 @@ class Mailbox:
             case Here():
                 self.joined[peer] = message.round
                 self.silent.discard(peer)
+                self._alive[peer] = asyncio.get_running_loop().time()
             case Withdraw():
                 self._withdrawn[peer] = message.round
                 if self._barrier.is_open(MERGING, message.round):
                     self._barrier.forgive(peer)
             case Waiting():
                 self._alive[peer] = asyncio.get_running_loop().time()
+                self.answer_waiting(peer, message.round)
             case Bye():
                 self.left.add(peer)
                 self.lost(peer)

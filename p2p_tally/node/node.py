@@ -107,6 +107,7 @@ class Node:
         self.mailbox = Mailbox(name, peers, limits, self.ballots, self.ledger)
         if self.ballots.form == "coded":
             self.mailbox.labels = learner.probes.labels_of
+        self.mailbox.answer_waiting = self._answer_waiting
         self.mailbox.say_waiting = lambda r: self.outbox.broadcast(self._neighbours(r), Waiting(r))
         self.outbox = Outbox(name, transport, self.ledger)
         self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout)
@@ -269,6 +270,11 @@ class Node:
         self.mailbox.joined[peer] = hello.round + 1 if hello.running else 0
         self.mailbox.found(peer, awaited=hello.running or self.phase == "waiting")
         if self.phase != "waiting":
+            self.outbox.send(peer, Here(self.round), frames.encode(Here(self.round)))
+
+    def _answer_waiting(self, peer: NodeName, r: int) -> None:
+        """A peer waits in round r: if this node is not so far yet, it is at work, and says so."""
+        if self.round < r and self.phase != "waiting":
             self.outbox.send(peer, Here(self.round), frames.encode(Here(self.round)))
 
     def link_down(self, peer: NodeName) -> None:

@@ -222,7 +222,8 @@ class Withdraw:
 class Waiting:
     """The sender is well and waits for others in this round: whoever waits for the sender should give it more time.
 
-    Without it one node that hangs would make its neighbours' neighbours give up on them in the same moment.
+    Without it one node that hangs would make its neighbours' neighbours give up on them in the same moment. Whoever is
+    not so far yet answers with a Here: slow is not silent.
     """
 
     kind: ClassVar[Kind] = Kind.WAITING

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -95,6 +96,22 @@ async def test_on_a_ring_a_silent_node_costs_its_neighbours_one_deadline_and_the
     neighbours = {"node-1", "node-7"}
     assert missed == {daemon.name: {FAKE: 1} if daemon.name in neighbours else {} for daemon in others}
     assert all(daemon.metrics.skipped_merges == 0 for daemon in others)
+
+
+async def test_a_node_that_is_slow_but_at_work_is_waited_for(tmp_path: Path) -> None:
+    """Three timeouts long it trains; it answers all the while, so nobody gives it up."""
+    daemons = make_daemons(small(nodes=3, rounds=5, warmup=0, eval_every=5), tmp_path, barrier_timeout=0.5)
+    slow = daemons[1].learner
+    train = slow.train
+
+    def train_slowly() -> None:
+        if daemons[1].node.round == 2:
+            time.sleep(1.5)  # the work of a slow machine, in the worker thread
+        train()
+
+    slow.train = train_slowly  # type: ignore[method-assign]
+    results = await finish(daemons)
+    assert all(result["finished"] and result["missed"] == 0 for result in results)
 
 
 async def test_votes_twice_late_early_and_contradicting(tmp_path: Path) -> None:
