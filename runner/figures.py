@@ -44,7 +44,7 @@ def accuracy_figure(run: Run, path: Path) -> None:
     """Test accuracy over the rounds: the mean of the peers, its band, every merge, the warm-up."""
     federation, rounds, accuracy = run.federation, run.rounds, run.accuracy
     mean, spread = np.nanmean(accuracy, 1), np.nanstd(accuracy, 1)
-    colour = COLOURS[federation.method]
+    colour = COLOURS.get(federation.method, "#7F7F7F")
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 4.2), layout="constrained")
         axes = figure.add_subplot()

@@ -249,7 +249,9 @@ class Launcher:
         ):
             raise LaunchStopped(f"stopped; go on with: p2p-tally launch --resume {self.out}")
         if run is None or len(failed) == len(self.children):
-            raise LaunchFailed(_why(failed[0]))
+            error = LaunchFailed(_why(failed[0]))
+            error.exit_code = 2 if failed[0].process.returncode == 2 else 1  # the operator's mistake, told by a daemon
+            raise error
         run.parameters_sha256 = [
             "" if child.final is None else child.final["parameters_sha256"] for child in self.children
         ]

@@ -25,7 +25,7 @@ from p2p_tally.ids import NodeName, digest, in_order, node_name
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.node import logs
-from p2p_tally.node.addresses import parse_address, parse_peers
+from p2p_tally.node.addresses import Address, parse_address, parse_peers
 from p2p_tally.node.admin import Admin
 from p2p_tally.node.checkpoint import Checkpoints
 from p2p_tally.node.metrics import Metrics
@@ -63,12 +63,9 @@ class Daemon:
         self.settings = settings
         self.resume_round = resume_round
         self.listen = parse_address(settings.listen, "--listen")
-        if not self.listen.loopback and not settings.insecure:
-            raise ConfigError(
-                f"--listen {self.listen}: reachable from other machines, and links are not encrypted or authenticated; "
-                "listen on 127.0.0.1, or add --insecure where the network itself is trusted"
-            )
+        self._check_reach(self.listen, "--listen")
         self.peers = parse_peers(settings.peers)
+        self.said: dict[NodeName, tuple[str, ...]] = dict.fromkeys(self.peers, ())  # neighbours' neighbours
         self.name = node_name(settings.name or str(self.listen))
         if self.name in self.peers:
             raise ConfigError(f"--peers {settings.peers}: {self.name} is this node itself")
@@ -118,7 +115,15 @@ class Daemon:
         self.metrics = self.recorder.metrics = Metrics(self.node, self.transport)
         self.admin: Admin | None = None
         if settings.admin:
+            self._check_reach(parse_address(settings.admin, "--admin"), "--admin")
             self.admin = Admin(parse_address(settings.admin, "--admin"), self.node, self.transport, self.metrics)
+
+    def _check_reach(self, address: Address, flag: str) -> None:
+        if not address.loopback and not self.settings.insecure:
+            raise ConfigError(
+                f"{flag} {address}: reachable from other machines, and nothing there is encrypted or authenticated; "
+                "listen on 127.0.0.1, or add --insecure where the network itself is trusted"
+            )
 
     def _prepare(self, federation: Federation) -> Task:
         torch.set_num_threads(1)
@@ -180,13 +185,10 @@ class Daemon:
             if self.admin is not None:
                 await self.admin.start()
                 log.info("admin at http://%s", self.admin.address, extra={"event": "admin"})
-            await transport.start(node)
+            await transport.start(self)
             log.info("listening at %s", transport.listen, extra={"event": "listening"})
             await transport.all_up()
             if not node.stopping:
-                if not self.membership:
-                    said = {peer: link.hello.neighbours for peer, link in transport.links.items()}
-                    node.topology = _known_graph(self.name, said)
                 self._begin([link.hello for link in transport.links.values()])
                 await node.run()
                 await self.recorder.finish(node)
@@ -196,6 +198,20 @@ class Daemon:
             if self.admin is not None:
                 await self.admin.close()
             self.worker.shutdown()
+
+    # --- what the transport tells
+
+    def deliver(self, peer: NodeName, frame: bytes) -> bool:
+        return self.node.deliver(peer, frame)
+
+    def link_up(self, peer: NodeName, hello: Hello) -> None:
+        if not self.membership:  # the graph is known by what the neighbours say
+            self.said[peer] = hello.neighbours
+            self.node.topology = _known_graph(self.name, self.said)
+        self.node.link_up(peer, hello)
+
+    def link_down(self, peer: NodeName) -> None:
+        self.node.link_down(peer)
 
     def keep_record(self) -> None:
         """Write the evaluated rounds to NAME.jsonl in the run folder; after a resume, behind those that are there."""
@@ -217,6 +233,10 @@ class Daemon:
     def _begin(self, hellos: list[Hello]) -> None:
         """Load the checkpoint that fits where the neighbours are."""
         load, round = starting_point(self.kept_rounds, hellos)
+        if self.resume_round is None and not round and len(self.kept_rounds) > 1:
+            log.warning(
+                "no checkpoint of a round that all neighbours have: beginning anew", extra={"event": "no-common-round"}
+            )
         if self.resume_round is not None and load == round:
             load = round = self.resume_round
         if load:

@@ -22,7 +22,6 @@ from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import (
     Announce,
     Bye,
-    Hello,
     Here,
     Message,
     Ready,
@@ -62,7 +61,7 @@ class Mailbox:
         self.seen: dict[NodeName, int] = {}  # the furthest round that a peer spoke of
         self.joined: dict[NodeName, int] = {}  # the round after which a peer plays
         self._withdrawn: dict[NodeName, int] = {}  # the last merge that a peer gave up
-        self.say_waiting: Callable[[int], None] = lambda _: None  # tell the neighbours that this node waits in a round
+        self.say_waiting: Callable[[int, Stage], None] = lambda _round, _stage: None  # tell the neighbours
         self.answer_waiting: Callable[[NodeName, int], None] = lambda _peer, _round: None
         self._alive: dict[NodeName, float] = {}  # when a peer last gave a sign of life while this node waits
         self._barrier = Barrier(peers)
@@ -79,13 +78,13 @@ class Mailbox:
             if patience is None:
                 await self._fill(None)
             else:
-                await self._wait(patience, place[0])
+                await self._wait(patience, place[0], stage)
         except BaseException:
             self._barrier.close()
             raise
         return self._barrier.close()
 
-    async def _wait(self, patience: float, round: int) -> None:
+    async def _wait(self, patience: float, round: int, stage: Stage) -> None:
         """Wait for the awaited; give up on those whose time is up. A peer that says it is itself waiting has more time,
         up to a bound; this node says so too, to those that may be waiting for it."""
         clock = asyncio.get_running_loop().time
@@ -96,7 +95,7 @@ class Mailbox:
             now = clock()
             if now >= reminder:
                 reminder = now + patience / 2
-                self.say_waiting(round)
+                self.say_waiting(round, stage)
             if now >= deadline:
                 latest = started + MOST_PATIENCES * patience
                 until = {peer: min(self._alive.get(peer, started) + patience, latest) for peer in self._barrier.missing}
@@ -171,23 +170,35 @@ class Mailbox:
             case Shard():
                 # Length and values are checked where they are used: only there it is known who takes part.
                 return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)
+            case _:
+                self._heed(peer, message)
+        return Arrival.RECORDED
+
+    def _heed(self, peer: NodeName, message: Message) -> None:
+        """A word about the peer itself: where it is, and what need not be waited for."""
+        match message:
             case Here():
                 self.joined[peer] = message.round
                 self.silent.discard(peer)
                 self._alive[peer] = asyncio.get_running_loop().time()
+                place = self._barrier.place
+                if place is not None and place[1] <= message.round:
+                    self._barrier.forgive(peer)  # it is past what is waited for here
+            case Waiting():
+                self._alive[peer] = asyncio.get_running_loop().time()
+                place = self._barrier.place
+                if place is not None and _has_spoken((message.at, message.round), place):
+                    self._barrier.forgive(peer)  # what it had to say is lost: it will not come any more
+                self.answer_waiting(peer, message.round)
             case Withdraw():
                 self._withdrawn[peer] = message.round
                 if self._barrier.is_open(MERGING, message.round):
                     self._barrier.forgive(peer)
-            case Waiting():
-                self._alive[peer] = asyncio.get_running_loop().time()
-                self.answer_waiting(peer, message.round)
             case Bye():
                 self.left.add(peer)
                 self.lost(peer)
-            case Hello():
-                raise AssertionError("a hello is the link's business")
-        return Arrival.RECORDED
+            case _:
+                raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
 
     def _arrive(self, peer: NodeName, stage: Stage, round: int, part: int, item: Any, raw: bytes) -> Arrival:
         verdict = self._barrier.arrive(peer, stage, (round, part), item, raw)
@@ -201,3 +212,13 @@ class Mailbox:
         if round > self.seen.get(peer, 0):
             self.seen[peer] = round
         return verdict
+
+
+def _has_spoken(theirs: tuple[Stage, int], ours: tuple[Stage, int]) -> bool:
+    """Whether a peer that waits at one place has sent all it will ever send for another.
+
+    Votes come before announcements, and these before parameters, of which several runs are in flight at once.
+    """
+    order = {Stage.VOTE: 0, Stage.ANNOUNCE: 1}
+    here, there = (ours[1], order.get(ours[0], 2)), (theirs[1], order.get(theirs[0], 2))
+    return there > here or (there == here and here[1] < 2)

@@ -108,7 +108,7 @@ class Node:
         if self.ballots.form == "coded":
             self.mailbox.labels = learner.probes.labels_of
         self.mailbox.answer_waiting = self._answer_waiting
-        self.mailbox.say_waiting = lambda r: self.outbox.broadcast(self._neighbours(r), Waiting(r))
+        self.mailbox.say_waiting = lambda r, at: self.outbox.broadcast(self._neighbours(r), Waiting(r, at))
         self.outbox = Outbox(name, transport, self.ledger)
         self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout)
 
@@ -155,7 +155,7 @@ class Node:
             self.phase = "merge"
             report.merged = await self._merge(r)
             watch.lap("merge")
-        if now.trains and self.method.distils_merged:
+        if now.trains and self.method.distils_merged and report.merged:
             await self._distill(r, report.answers, now)
             watch.lap("distill")
 

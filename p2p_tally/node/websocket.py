@@ -24,7 +24,7 @@ from p2p_tally.node.transport import Events, dials
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.frames import HELLO_BYTES, Limits
 from p2p_tally.protocol.handshake import check_hello
-from p2p_tally.protocol.messages import Hello
+from p2p_tally.protocol.messages import Hello, Welcome
 
 log = logging.getLogger(__name__)
 
@@ -208,9 +208,7 @@ class WebSocketTransport:
             f"http://{address}{PATH}", max_msg_size=self._limit, autoclose=False
         )
         try:
-            link = await self._shake_hands(connection)
-            if link.peer != peer:
-                raise HandshakeError(f"{address} is {link.peer:.80}, not {peer}", reason="name")
+            link = await self._shake_hands(connection, dialled=peer)
         except BaseException as error:
             await _refuse(connection, error)
             raise
@@ -242,9 +240,7 @@ class WebSocketTransport:
             return web.Response(status=404, text="p2p-tally node\n")
         await connection.prepare(request)
         try:
-            link = await self._shake_hands(connection)
-            if not dials(link.peer, self.name):
-                raise HandshakeError(f"{link.peer:.80} should wait to be dialled", reason="direction")
+            link = await self._shake_hands(connection, dialled=None)
         except PeerError as error:
             self._refused(None, error)
             await _refuse(connection, error)
@@ -257,8 +253,11 @@ class WebSocketTransport:
 
     # --- both
 
-    async def _shake_hands(self, connection: Connection) -> Link:
-        """Both sides say hello; a link, or a PeerError that names what does not fit."""
+    async def _shake_hands(self, connection: Connection, dialled: NodeName | None) -> Link:
+        """Both sides say hello, check the other's and say welcome; a link, or a PeerError that names what does not fit.
+
+        `dialled`: whom this node meant to reach, where it was the one that dialled.
+        """
         own = self.hello()
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             await connection.send_bytes(frames.encode(own))
@@ -267,6 +266,17 @@ class WebSocketTransport:
             raise HandshakeError("no hello", reason="no-hello")
         theirs = frames.decode_hello(message.data)
         check_hello(own, theirs, self.peers)
+        if dialled is None and not dials(NodeName(theirs.name), self.name):
+            raise HandshakeError(f"{theirs.name:.80} should wait to be dialled", reason="direction")
+        if dialled is not None and theirs.name != dialled:
+            raise HandshakeError(f"{self.peers[dialled].address} is {theirs.name:.80}, not {dialled}", reason="name")
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            await connection.send_bytes(frames.encode(Welcome()))
+            answer = await connection.receive()
+        if answer.type is aiohttp.WSMsgType.CLOSE and answer.data == REFUSED:
+            raise HandshakeError(f"{theirs.name:.80} refuses: {answer.extra}", reason="refused")
+        if answer.type is not aiohttp.WSMsgType.BINARY or answer.data != frames.encode(Welcome()):
+            raise HandshakeError("no welcome", reason="no-welcome")
         return Link(connection, theirs)
 
     async def _serve(self, link: Link) -> None:

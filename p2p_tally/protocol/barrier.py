@@ -105,6 +105,11 @@ class Barrier:
         """This peer is gone: no longer await it. What it sent before still counts."""
         self._awaited.discard(peer)
 
+    @property
+    def place(self) -> tuple[Stage, int] | None:
+        """The stage and round that are being waited for, if any."""
+        return None if self._open is None else (self._open[0], self._open[1][0])
+
     def is_open(self, stages: Collection[Stage], round: int) -> bool:
         """Whether one of these stages of a round is being waited for."""
         return self._open is not None and self._open[0] in stages and self._open[1][0] == round

@@ -24,6 +24,7 @@ from p2p_tally.protocol.messages import (
     Stage,
     Vote,
     Waiting,
+    Welcome,
     Withdraw,
 )
 
@@ -67,8 +68,12 @@ def encode(message: Message) -> bytes:
             fields = (message.round, message.right, message.of)
         case Announce():
             fields = (message.round, message.present)
-        case Bye() | Here() | Withdraw() | Waiting():
+        case Bye() | Here() | Withdraw():
             fields = (message.round,)
+        case Waiting():
+            fields = (message.round, message.at.value)
+        case Welcome():
+            fields = ()
         case Hello():
             fields = (
                 message.version,
@@ -103,8 +108,10 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Here(round)
         case (Kind.WITHDRAW.value, round):
             return Withdraw(round)
-        case (Kind.WAITING.value, round):
-            return Waiting(round)
+        case (Kind.WAITING.value, round, at):
+            return Waiting(round, _stage(at))
+        case (Kind.WELCOME.value,):
+            return Welcome()
         case fields:
             raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
 

@@ -31,6 +31,7 @@ class Kind(IntEnum):
     HERE = 7
     WITHDRAW = 8
     WAITING = 9
+    WELCOME = 10
 
 
 class Stage(IntEnum):
@@ -230,9 +231,19 @@ class Waiting:
     stage: ClassVar[Stage] = Stage.HANDSHAKE
     payload: ClassVar[int] = 0
     round: int
+    at: Stage  # what it waits for; its own word for that has gone out
 
     def __post_init__(self) -> None:
         _round(self.round)
 
 
-Message = Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw | Waiting
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The sender has checked the other's hello and takes the link: second and last message of a handshake."""
+
+    kind: ClassVar[Kind] = Kind.WELCOME
+    stage: ClassVar[Stage] = Stage.HANDSHAKE
+    payload: ClassVar[int] = 0
+
+
+Message = Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw | Waiting | Welcome

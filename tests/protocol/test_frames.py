@@ -32,6 +32,7 @@ from p2p_tally.protocol.messages import (
     Stage,
     Vote,
     Waiting,
+    Welcome,
     Withdraw,
 )
 
@@ -65,7 +66,8 @@ messages = st.one_of(
     st.builds(Bye, numbers),
     st.builds(Here, numbers),
     st.builds(Withdraw, rounds),
-    st.builds(Waiting, rounds),
+    st.builds(Waiting, rounds, st.sampled_from(Stage)),
+    st.just(Welcome()),
 )
 
 
@@ -119,7 +121,8 @@ def test_every_hello_comes_back(hello: Hello) -> None:
         (Bye(0), "92 06 00"),
         (Here(200), "92 07 cc c8"),
         (Withdraw(5), "92 08 05"),
-        (Waiting(5), "92 09 05"),
+        (Waiting(5, Stage.VOTE), "93 09 05 01"),
+        (Welcome(), "91 0a"),
     ],
 )
 def test_frames_by_hand(message: Message, frame: str) -> None:
@@ -236,7 +239,7 @@ def test_one_wrong_field_in_a_hello(hello: Hello, at: int, wrong: Any) -> None:
         (msgpack.packb([2, 1, msgpack.Timestamp(1)]), "garbage"),
         (msgpack.packb([2, *range(9)]), "garbage"),
         (msgpack.packb([0, 1]), "unknown-kind"),
-        (msgpack.packb([10, 1]), "unknown-kind"),
+        (msgpack.packb([11, 1]), "unknown-kind"),
         (msgpack.packb([-2, 1, b"x"]), "unknown-kind"),
         (msgpack.packb([2**64 - 1, 1, b"x"]), "unknown-kind"),
         (msgpack.packb([1, 1]), "unknown-kind"),

@@ -27,7 +27,18 @@ from p2p_tally.protocol.messages import (
 
 HELLO = Hello(1, "a", 0, False, (0,), ("b",), "d", (("method", "tally"),))
 
-KINDS = {"HELLO": 1, "VOTE": 2, "READY": 3, "SHARD": 4, "ANNOUNCE": 5, "BYE": 6, "HERE": 7, "WITHDRAW": 8, "WAITING": 9}
+KINDS = {
+    "HELLO": 1,
+    "VOTE": 2,
+    "READY": 3,
+    "SHARD": 4,
+    "ANNOUNCE": 5,
+    "BYE": 6,
+    "HERE": 7,
+    "WITHDRAW": 8,
+    "WAITING": 9,
+    "WELCOME": 10,
+}
 STAGES = {"VOTE": 1, "READY": 2, "VECTOR": 3, "SCATTER": 4, "GATHER": 5, "ANNOUNCE": 6, "HANDSHAKE": 7}
 
 
@@ -57,7 +68,7 @@ def test_each_kind_is_one_message() -> None:
         (Bye(0), Stage.HANDSHAKE, 0),
         (Here(0), Stage.HANDSHAKE, 0),
         (Withdraw(1), Stage.HANDSHAKE, 0),
-        (Waiting(1), Stage.HANDSHAKE, 0),
+        (Waiting(1, Stage.VOTE), Stage.HANDSHAKE, 0),
     ],
 )
 def test_what_the_ledger_books(message: Message, stage: Stage, payload: int) -> None:
