@@ -39,8 +39,11 @@ class Checkpoints:
         self.folder = folder
         self.federation = federation
 
-    def save(self, checkpoint: Checkpoint) -> bool:
-        """Write a checkpoint; False, and a line in the log, where the disk will not take it. The run goes on."""
+    def save(self, checkpoint: Checkpoint, prune: bool = True) -> bool:
+        """Write a checkpoint; False, and a line in the log, where the disk will not take it. The run goes on.
+
+        One written because the node is asked to stop does not `prune`: its round is no peer's, the regular ones are.
+        """
         path = _path(self.folder, checkpoint.round)
         temporary = path.with_suffix(".part")
         try:
@@ -60,7 +63,7 @@ class Checkpoints:
                 temporary.unlink(missing_ok=True)
             return False
         # Later rounds than this one are of a run before: they do not count among the last of this run.
-        for old in [round for round in _rounds(self.folder) if round <= checkpoint.round][:-KEPT]:
+        for old in [round for round in _rounds(self.folder) if round <= checkpoint.round][:-KEPT] if prune else []:
             with contextlib.suppress(OSError):
                 _path(self.folder, old).unlink(missing_ok=True)
         return True

@@ -71,7 +71,7 @@ class DaemonRecorder:
     async def finish(self, node: Node) -> None:
         """A last checkpoint, where the node stands between two rounds."""
         if self.checkpoint_every and node.between_rounds and self._saved != node.round:
-            await self._save(node)
+            await self._save(node, prune=False)
 
     def restore(self, node: Node, checkpoint: Checkpoint) -> None:
         node.warmup = checkpoint.notes["warmup"]
@@ -79,10 +79,10 @@ class DaemonRecorder:
         self.framed = checkpoint.notes["framed"]
         self._saved = checkpoint.round
 
-    async def _save(self, node: Node) -> None:
+    async def _save(self, node: Node, prune: bool = True) -> None:
         notes = {"warmup": node.warmup, "payload": self.payload, "framed": self.framed}
         checkpoint = Checkpoint(node.round, self.learner.snapshot(), notes)
-        if await node.compute(self.checkpoints.save, checkpoint):
+        if await node.compute(self.checkpoints.save, checkpoint, prune):
             self._saved = node.round
         elif self.metrics is not None:
             self.metrics.checkpoint_failures += 1
