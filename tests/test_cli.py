@@ -233,7 +233,7 @@ def test_listening_beyond_this_machine_needs_a_word(
     arguments = ["node", "--listen", "0.0.0.0:0", "--out", str(tmp_path)]
     code, _, err = p2p_tally(arguments, monkeypatch, capsys)
     assert code == 2
-    assert "not encrypted or authenticated" in err
+    assert "nothing there is encrypted or authenticated" in err
     assert "--insecure" in err
 
 
