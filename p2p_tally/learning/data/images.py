@@ -26,7 +26,8 @@ class PerChannel:
         if x.dtype != torch.uint8:
             return x
         scale, shift = _constants(self, x.device)
-        return x.float().mul_(scale).add_(shift)  # [B, C, H, W]
+        # Channels last: what the convolutions and poolings of a CPU are fastest at.
+        return x.to(torch.float32, memory_format=torch.channels_last).mul_(scale).add_(shift)  # [B, C, H, W]
 
 
 @cache

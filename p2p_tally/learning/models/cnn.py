@@ -23,12 +23,17 @@ def build(input_shape: tuple[int, ...], classes: int, federation: Federation) ->
         out = width << block
         layers += [
             nn.Conv2d(channels, out, 3, padding=1, bias=False),  # [B, out, H, W]
-            nn.GroupNorm(math.gcd(8, out), out),
+            nn.MaxPool2d(2),  # [B, out, H / 2, W / 2]; before the norm, which then has a quarter to do
+            nn.GroupNorm(_groups(out), out),
             nn.ReLU(),
-            nn.MaxPool2d(2),  # [B, out, H / 2, W / 2]
         ]
         channels = out
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+
+
+def _groups(channels: int) -> int:
+    """At most 8, of at least 4 channels each: the last block may leave one pixel, and one value has no norm."""
+    return math.gcd(8, channels, channels // 4 or 1)
 
 
 def _image(shape: tuple[int, ...]) -> tuple[int, int, int]:
