@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Evaluation, Learner
@@ -25,7 +26,18 @@ from p2p_tally.protocol.deadlines import Deadlines, default_quorum
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.handshake import majority_round
 from p2p_tally.protocol.ledger import Count, Ledger
-from p2p_tally.protocol.messages import Bye, Hello, Here, Message, Ready, Stage, Vote, Waiting
+from p2p_tally.protocol.messages import (
+    LONG_BALLOT,
+    LONG_BALLOT_ROUNDS,
+    Bye,
+    Hello,
+    Here,
+    Message,
+    Ready,
+    Stage,
+    Vote,
+    Waiting,
+)
 from topologies import Topology
 
 log = logging.getLogger(__name__)
@@ -305,4 +317,10 @@ def ballot_format(learner: Learner) -> BallotFormat:
         Sent.SOFT: "soft",
     }
     sent = METHODS[federation.method].sent
-    return BallotFormat(forms[sent], learner.probes.votes_per_round, learner.classes, federation.top_k)
+    ballots = BallotFormat(forms[sent], learner.probes.votes_per_round, learner.classes, federation.top_k)
+    if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:
+        raise ConfigError(
+            f"--rounds {federation.rounds}: accepted is at most {LONG_BALLOT_ROUNDS} where ballots are longer than "
+            f"{LONG_BALLOT} bytes; here they are up to {ballots.largest}"
+        )
+    return ballots

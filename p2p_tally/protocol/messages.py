@@ -13,6 +13,9 @@ from p2p_tally.errors import FrameError
 # Rounds and counts are written as at most 4 bytes.
 MAX_NUMBER = 2**32 - 1
 
+# A ballot longer than this travels in rounds up to this only, so that a vote is at most 24 bytes over its ballot.
+LONG_BALLOT = LONG_BALLOT_ROUNDS = 65_535
+
 # A hello's lists and texts are bounded before anything is compared.
 MAX_FIELDS = 64
 MAX_TEXT = 1024
@@ -116,6 +119,8 @@ class Vote:
     def __post_init__(self) -> None:
         _round(self.round)
         _bytes(self.ballot, "ballot")
+        if len(self.ballot) > LONG_BALLOT and self.round > LONG_BALLOT_ROUNDS:
+            raise FrameError(f"a ballot of {len(self.ballot)} bytes in round {self.round}", reason="field")
 
     @property
     def payload(self) -> int:

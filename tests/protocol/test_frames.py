@@ -20,6 +20,8 @@ from p2p_tally.protocol.frames import (
     websocket_header,
 )
 from p2p_tally.protocol.messages import (
+    LONG_BALLOT,
+    LONG_BALLOT_ROUNDS,
     MAX_LIST,
     MAX_NUMBER,
     Announce,
@@ -368,7 +370,7 @@ def test_a_frame_past_the_limit_is_refused_unread() -> None:
 def test_a_federations_own_largest_messages_fit(ballot: int, members: int, merging: bool) -> None:
     limits = Limits.of(ballot, members, merging)
     own: list[Message] = [
-        Vote(MAX_NUMBER, bytes(ballot)),
+        Vote(MAX_NUMBER if ballot <= LONG_BALLOT else LONG_BALLOT_ROUNDS, bytes(ballot)),
         Ready(MAX_NUMBER, MAX_NUMBER, MAX_NUMBER),
         Announce(MAX_NUMBER, bytes((members + 7) // 8)),
         Withdraw(MAX_NUMBER),
@@ -423,5 +425,14 @@ def test_the_dearest_votes() -> None:
     assert overhead(1, 16, masked=False) == 7
     assert overhead(1, 16, masked=True) == 11
     assert overhead(MAX_NUMBER, 65_535, masked=True) == 24
-    # Lengths of four bytes in a round of five: the one corner past 24.
-    assert overhead(MAX_NUMBER, 65_536, masked=True) == 26
+    assert overhead(65_535, 65_536, masked=True) == 24
+
+
+def test_a_long_ballot_in_a_late_round_is_no_vote() -> None:
+    """Lengths of four bytes in a round of four would make it 26."""
+    with pytest.raises(FrameError, match="a ballot of 65536 bytes in round 65536"):
+        Vote(65_536, bytes(65_536))
+    frame = msgpack.packb([2, 65_536, bytes(65_536)])
+    with pytest.raises(FrameError) as refusal:
+        decode(frame, Limits(frame=100_000))
+    assert refusal.value.reason == "field"
