@@ -20,6 +20,7 @@ from p2p_tally.ids import Digest, digest
 MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "diloco"]
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
+MergePrecision = Literal["float32", "bfloat16", "int8"]
 
 # Two bytes name at most this many classes.
 MAX_CLASSES = 65_536
@@ -140,6 +141,13 @@ class Federation(Options):
         metavar="M",
         agreed=True,
         ge=0,
+    )
+    merge_precision: MergePrecision = option(
+        "float32",
+        "how merged parameters are written; below float32 as the change since the last merge",
+        "float32, bfloat16 or int8",
+        metavar="PRECISION",
+        agreed=True,
     )
     ballot: BallotCoding = option(
         "byte", "how votes are written", "byte, packed or coded", metavar="CODING", agreed=True

@@ -166,7 +166,7 @@ class Mailbox:
                     peer, Stage.VOTE, message.round, 0, message, f"{message.right}/{message.of}".encode()
                 )
             case Announce():
-                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present)
+                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present + message.base)
             case Shard():
                 # Length and values are checked where they are used: only there it is known who takes part.
                 return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)

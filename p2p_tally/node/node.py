@@ -22,6 +22,7 @@ from p2p_tally.node.outbox import Outbox, framed_bytes
 from p2p_tally.node.transport import Clock, Transport
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat, Form
+from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.deadlines import Deadlines, default_quorum
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.handshake import majority_round
@@ -122,7 +123,8 @@ class Node:
         self.mailbox.answer_waiting = self._answer_waiting
         self.mailbox.say_waiting = lambda r, at: self.outbox.broadcast(self._neighbours(r), Waiting(r, at))
         self.outbox = Outbox(name, transport, self.ledger)
-        self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout)
+        coding = ChangeFormat(self.federation.merge_precision)
+        self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout, coding)
 
     async def run(self) -> None:
         """All rounds that are left, or until asked to stop. The transport has been started and is closed by others."""
@@ -234,15 +236,15 @@ class Node:
         self._check_in_step(r)
         vector = self.learner.export()
         if self.topology.is_complete(r):
-            average = await self.exchange.all_reduce(r, vector)
+            merged = await self.exchange.all_reduce(r, vector, self.learner.feedback)
         else:
             weights = {NodeName(peer): weight for peer, weight in self.topology.weights(self.name, r).items()}
-            average = await self.exchange.mix(r, vector, weights)
+            merged = await self.exchange.mix(r, vector, weights)
         self._leave_if_others_left(self._neighbours(r))
-        if average is None:
+        if merged is None:
             log.warning("merge of round %d not completed: kept as it was", r, extra={"event": "merge-skipped"})
             return False
-        await self.compute(self.learner.merge, average)
+        await self.compute(self.learner.merge, merged.average, merged.kept)
         return True
 
     def _check_in_step(self, r: int) -> None:

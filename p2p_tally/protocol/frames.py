@@ -67,7 +67,7 @@ def encode(message: Message) -> bytes:
         case Ready():
             fields = (message.round, message.right, message.of)
         case Announce():
-            fields = (message.round, message.present)
+            fields = (message.round, message.present, *([message.base] if message.base else []))
         case Bye() | Here() | Withdraw():
             fields = (message.round,)
         case Waiting():
@@ -102,6 +102,8 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Ready(round, right, of)
         case (Kind.ANNOUNCE.value, round, present):
             return Announce(round, present)
+        case (Kind.ANNOUNCE.value, round, present, base) if base:
+            return Announce(round, present, base)
         case (Kind.BYE.value, round):
             return Bye(round)
         case (Kind.HERE.value, round):
