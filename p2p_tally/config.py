@@ -20,6 +20,7 @@ from p2p_tally.ids import Digest, digest
 MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "diloco"]
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
+TallyWeights = Literal["uniform", "mixing"]
 
 # Two bytes name at most this many classes.
 MAX_CLASSES = 65_536
@@ -140,6 +141,20 @@ class Federation(Options):
         metavar="M",
         agreed=True,
         ge=0,
+    )
+    hops: Annotated[int, Field(ge=1)] | Literal["all"] = option(
+        1,
+        "links that a vote travels, passed on by the nodes between; all: until everybody has it",
+        "a whole number from 1, or all",
+        metavar="H|all",
+        agreed=True,
+    )
+    tally_weights: TallyWeights = option(
+        "uniform",
+        "how much the votes of a tally count: all alike, or by the graph's mixing weights",
+        "uniform or mixing",
+        metavar="HOW",
+        agreed=True,
     )
     ballot: BallotCoding = option(
         "byte", "how votes are written", "byte, packed or coded", metavar="CODING", agreed=True
