@@ -21,6 +21,7 @@ MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fed
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
 MergePrecision = Literal["float32", "bfloat16", "int8"]
+TallyWeights = Literal["uniform", "mixing"]
 
 # Two bytes name at most this many classes.
 MAX_CLASSES = 65_536
@@ -147,6 +148,20 @@ class Federation(Options):
         "how merged parameters are written; below float32 as the change since the last merge",
         "float32, bfloat16 or int8",
         metavar="PRECISION",
+        agreed=True,
+    )
+    hops: Annotated[int, Field(ge=1)] | Literal["all"] = option(
+        1,
+        "links that a vote travels, passed on by the nodes between; all: until everybody has it",
+        "a whole number from 1, or all",
+        metavar="H|all",
+        agreed=True,
+    )
+    tally_weights: TallyWeights = option(
+        "uniform",
+        "how much the votes of a tally count: all alike, or by the graph's mixing weights",
+        "uniform or mixing",
+        metavar="HOW",
         agreed=True,
     )
     ballot: BallotCoding = option(

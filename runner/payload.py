@@ -17,6 +17,7 @@ from p2p_tally.protocol.segments import runs, segments
 from runner.experiments import Cell
 from runner.record import whole
 from topologies import Topology, build
+from topologies.facts import mean_reach
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ def cell_bytes(cell: Cell) -> CellBytes:
     topology = build(
         federation.topology, ranked_names(federation.nodes), degree=federation.degree, seed=federation.seed
     )
+    hearers = mean_reach(topology, federation.hops, rounds if topology.varies else range(1, 2))
     return CellBytes(
         name=cell.name,
         accounting=cell.accounting,
@@ -66,7 +68,7 @@ def cell_bytes(cell: Cell) -> CellBytes:
         payload_bytes=others * ballot * counted + merge * merged,
         sent_bytes=whole(
             (
-                round(federation.nodes * _degrees(topology, federation.rounds) * ballot * spoken)
+                round(federation.nodes * hearers * ballot * spoken)
                 + sum(merge_bytes(federation, topology, facts.parameters, r) for r in rounds if merges(federation, r))
             )
             / federation.nodes
@@ -87,10 +89,3 @@ def merge_bytes(federation: Federation, topology: Topology, parameters: int, rou
 def _length(run: slice) -> int:
     length: int = run.stop - run.start
     return length
-
-
-def _degrees(topology: Topology, rounds: int) -> float:
-    """Mean neighbours a peer has in a round."""
-    sampled = range(1, rounds + 1) if topology.varies else range(1, 2)
-    degrees = [2 * topology.graph(r).number_of_edges() / len(topology.members) for r in sampled]
-    return float(sum(degrees) / len(degrees))
