@@ -333,6 +333,21 @@ class NodeSettings(Options):
     )
 
 
+class SimulationSettings(NodeSettings):
+    """What a whole federation in one process needs besides."""
+
+    engine: Literal["exact", "stacked", "auto"] = option(
+        "exact",
+        "exact: node by node, bit for bit as launched; stacked: all peers as one batched model, equal to about the "
+        "last digits; auto: the faster, and says which",
+        "exact, stacked or auto",
+        metavar="ENGINE",
+    )
+    checkpoint_seconds: float = option(
+        60.0, "least seconds between checkpoints of the run; 0: none", "a number from 0", metavar="S", ge=0
+    )
+
+
 class ServiceSettings(NodeSettings):
     """What a node over real sockets needs besides, alone or launched with others."""
 
@@ -388,14 +403,14 @@ class DaemonSettings(ServiceSettings):
     )
 
 
-def read_options(path: Path) -> dict[str, Any]:
-    """The flat keys of a TOML file, hyphens taken for underscores."""
+def read_options(path: Path, flag: str = "--config") -> dict[str, Any]:
+    """The flat keys of a TOML file, hyphens taken for underscores. `flag`: what the operator named it by."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
+        raise ConfigError(f"{flag} {path}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path}: not a TOML file: {error}") from None
+        raise ConfigError(f"{flag} {path}: not a TOML file: {error}") from None
     return {key.replace("-", "_"): value for key, value in values.items()}
 
 
@@ -409,7 +424,7 @@ def parse_options(
 
     One file serves every command: keys that only another command reads are passed over.
     """
-    known = {*Federation.model_fields, *DaemonSettings.model_fields}
+    known = {*Federation.model_fields, *SimulationSettings.model_fields, *DaemonSettings.model_fields}
     unknown = sorted(set(values) - known)
     if unknown:
         where = f"{source}: " if source else ""

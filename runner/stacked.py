@@ -27,6 +27,7 @@ from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.deadlines import default_quorum
 from p2p_tally.protocol.messages import Here, Ready, Vote
 from runner import stacked_bytes
+from runner.keeper import State
 from runner.lines import Lines
 from runner.stacked_block import Block
 from runner.stacked_graph import Neighbourhoods
@@ -77,19 +78,39 @@ class Stacked:
         # The round after which each peer's channel opens; 0 is no round, None an automatic warm-up that lasts.
         warmup = self.federation.warmup
         self.warmup: list[int | None] = [warmup if isinstance(warmup, int) else None] * len(self.names)
+        self.round = 0  # the last one finished
         self._graphs: dict[int, tuple[Neighbourhoods, Neighbourhoods]] = {}
 
     # --- the rounds
 
     def play(self, lines: Lines) -> None:
-        torch.manual_seed(derive_seed(self.federation.seed, "dropout"))
+        if not self.round:
+            torch.manual_seed(derive_seed(self.federation.seed, "dropout"))
         with self.stack:
-            for r in range(1, self.federation.rounds + 1):
+            for r in range(self.round + 1, self.federation.rounds + 1):
                 self._play(r, lines)
+                self.round = r
 
     def peers(self) -> Iterator[Learner]:
         """Each peer's model in turn, in one learner."""
         return self.stack.learners()
+
+    def state(self) -> State:
+        drawn = {"drawn": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            drawn["drawn on cuda"] = torch.cuda.get_rng_state(self.device)
+        merges = {} if self.coded is None else self.coded.state()
+        return State(self.stack.state() | merges | drawn, {"warmup": self.warmup})
+
+    def restore(self, round: int, state: State) -> None:
+        self.round = round
+        self.warmup = state.notes["warmup"]
+        self.stack.restore(state.tensors)
+        if self.coded is not None:
+            self.coded.restore(state.tensors)
+        torch.set_rng_state(state.tensors["drawn"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state.tensors["drawn on cuda"], self.device)
 
     def _play(self, r: int, lines: Lines) -> None:
         """Round r of Algorithm 1, at every peer."""

@@ -49,6 +49,13 @@ class CodedMerge:
         self._base = merged.cpu().numpy().copy()
         self._kept = kept
 
+    def state(self) -> dict[str, Tensor]:
+        return {"merge.base": torch.from_numpy(self._base), "merge.kept": torch.from_numpy(self._kept)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self._base = state["merge.base"].numpy().copy()
+        self._kept = state["merge.kept"].numpy().copy()
+
     def mix(self, parameters: Tensor, graph: Neighbourhoods) -> Tensor | None:
         """The means [N, W] with neighbours' rounded parameters; what rounding took stays in each peer's own."""
         vectors = parameters.cpu().numpy()

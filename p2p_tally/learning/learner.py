@@ -225,9 +225,10 @@ class Learner:
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of everything that the next step depends on, as named tensors."""
-        return {key: tensor.detach().cpu().clone() for key, tensor in self._state().items()}
+        return {key: tensor.detach().cpu().clone() for key, tensor in self.state().items()}
 
-    def _state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Tensor]:
+        """The same without a copy, where it lives: the next step changes it."""
         state = {"parameters": self.parameters.vector, "generator": self.batches.get_state()}
         optimisers = {"optimiser": self.optimiser}
         if self.student is not self.optimiser:
@@ -244,7 +245,7 @@ class Learner:
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """The inverse of `snapshot`, bit for bit."""
-        for key, tensor in self._state().items():
+        for key, tensor in self.state().items():
             if key != "generator":
                 tensor.copy_(state[key])
         if self.feedback is not None:

@@ -134,9 +134,13 @@ class Node:
         coding = ChangeFormat(self.federation.merge_precision)
         self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout, coding)
 
-    async def run(self) -> None:
-        """All rounds that are left, or until asked to stop. The transport has been started and is closed by others."""
-        self._tell_all(Here(self.round))
+    async def run(self, announce: bool = True) -> None:
+        """All rounds that are left, or until asked to stop. The transport has been started and is closed by others.
+
+        Without `announce` the neighbours are not told where this node begins: they know.
+        """
+        if announce:
+            self._tell_all(Here(self.round))
         try:
             while self.round < self.federation.rounds and not self.stopping:
                 try:
