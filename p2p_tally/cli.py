@@ -17,6 +17,7 @@ from p2p_tally.config import (
     Options,
     ServiceSettings,
     Settings,
+    SimulationSettings,
     parse_options,
     read_options,
 )
@@ -100,32 +101,22 @@ def collect_options(
 
 
 @app.command()
-@takes_options(Federation, NodeSettings)
+@takes_options(Federation, SimulationSettings)
 def simulate(
     *,
     config: ConfigFile = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar="ENGINE",
-            help="exact: node by node, bit for bit as launched; stacked: all peers as one batched model, equal to "
-            "about the last digits; auto: the faster, and says which",
-        ),
-    ] = "exact",
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Run N nodes in one process and show how well they learn together."""
-    federation, settings = collect_options(given, config, NodeSettings)
+    federation, settings = collect_options(given, config, SimulationSettings)
     from runner.progress import Progress
-    from runner.simulate import check_engine
     from runner.simulate import simulate as run_simulation
 
     logging.getLogger("runner.simulate").setLevel(logging.INFO)  # which engine was taken
-    chosen = check_engine(engine)
     settings = _with_folder(federation, settings)
     with Progress(federation.rounds) as progress:
-        run = run_simulation(federation, settings, progress.show, chosen)
+        run = run_simulation(federation, settings, progress.show)
     _show_run(run, as_json)
 
 
@@ -291,6 +282,12 @@ def sweep(
     data_root: Annotated[Path | None, typer.Option(metavar="FOLDER", help="folder of the named data sets")] = None,
     download: Annotated[bool, typer.Option("--download", help="fetch a named data set that is missing")] = False,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="where the models live")] = "auto",
+    notes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--note", metavar="TEXT", help="what a reader of the report should know of these runs; repeatable"
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run the cells of an experiment, by seeds. Called again it runs only what is not finished."""
@@ -303,7 +300,14 @@ def sweep(
     folder = out or Path("runs") / loaded.name
     settings = NodeSettings.parse({"device": device, "data_root": data_root, "download": download})
     done = run_sweep(
-        loaded, choose(loaded, cells), parse_seeds(seeds), folder, jobs=jobs, settings=settings, changes=changed
+        loaded,
+        choose(loaded, cells),
+        parse_seeds(seeds),
+        folder,
+        jobs=jobs,
+        settings=settings,
+        changes=changed,
+        notes=notes or [],
     )
     failed = [job for job in done if job.state == "failed"]
     if as_json:
@@ -328,14 +332,17 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="report.html (one file) or report.md (figures beside it)")
     ] = None,
+    notes: Annotated[
+        list[str] | None, typer.Option("--note", metavar="TEXT", help="a paragraph at the report's head; repeatable")
+    ] = None,
 ) -> None:
-    """Tables and figures from runs. Without --out the tables alone, as Markdown."""
+    """What was run, tables, figures and which findings hold. Without --out the tables alone, as Markdown."""
     from runner.report import markdown_tables, write_report
 
     if out is None:
         print(markdown_tables(runs))
     else:
-        write_report(runs, out)
+        write_report(runs, out, notes or [])
         print(f"written: {out}")
 
 

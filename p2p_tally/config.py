@@ -20,6 +20,7 @@ from p2p_tally.ids import Digest, digest
 MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "diloco"]
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
+EngineName = Literal["exact", "stacked", "auto"]
 
 # Two bytes name at most this many classes.
 MAX_CLASSES = 65_536
@@ -310,6 +311,18 @@ class NodeSettings(Options):
     )
 
 
+class SimulationSettings(NodeSettings):
+    """What a simulation needs besides: which engine plays the rounds."""
+
+    engine: EngineName = option(
+        "exact",
+        "exact: node by node, bit for bit as launched; stacked: all peers as one batched model, equal to about the "
+        "last digits; auto: the faster, and says which",
+        "exact, stacked or auto",
+        metavar="ENGINE",
+    )
+
+
 class ServiceSettings(NodeSettings):
     """What a node over real sockets needs besides, alone or launched with others."""
 
@@ -386,7 +399,7 @@ def parse_options(
 
     One file serves every command: keys that only another command reads are passed over.
     """
-    known = {*Federation.model_fields, *DaemonSettings.model_fields}
+    known = {*Federation.model_fields, *SimulationSettings.model_fields, *DaemonSettings.model_fields}
     unknown = sorted(set(values) - known)
     if unknown:
         where = f"{source}: " if source else ""

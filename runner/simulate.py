@@ -8,12 +8,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Protocol, get_args
 
 import torch
 
-from p2p_tally.config import Federation, NodeSettings
+from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.learner import Learner
@@ -23,13 +24,13 @@ from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node, RoundReport
 from runner.folder import RunFolder
 from runner.lines import Lines, OnLine
+from runner.made import here
 from runner.record import Run
 from runner.stacked import Stacked, is_faster
 from topologies import Topology, TopologyError, build
 
 log = logging.getLogger(__name__)
 
-EngineName = Literal["exact", "stacked", "auto"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 
@@ -49,11 +50,16 @@ def simulate(
     federation: Federation,
     settings: NodeSettings | None = None,
     on_line: OnLine | None = None,
-    engine: EngineName = "exact",
+    engine: EngineName | None = None,
 ) -> Run:
-    """Run a federation in this process. `on_line` hears of each evaluated round; `settings.out` keeps the files."""
-    engine = check_engine(engine)
+    """Run a federation in this process. `on_line` hears of each evaluated round; `settings.out` keeps the files.
+
+    `engine` wins over that of the settings; where neither names one it is exact.
+    """
     settings = settings or NodeSettings()
+    if engine is None:
+        engine = settings.engine if isinstance(settings, SimulationSettings) else "exact"
+    engine = check_engine(engine)
     threads = torch.get_num_threads()
     # One thread for every node, as a daemon has it: other counts sum floats in another order. The stacked engine
     # spreads its peers over threads of its own instead, which changes no sum.
@@ -88,17 +94,28 @@ def _simulate(federation: Federation, settings: NodeSettings, on_line: OnLine, e
     task = prepare(federation, root=settings.data_root, download=settings.download)
     device = pick_device(settings.device)
     names = [str(name) for name in ranked_names(federation.nodes)]
-    players = _engine(engine, task, topology, device, threads)
+    if engine == "auto":
+        engine = "stacked" if is_faster(task) else "exact"
+        log.info("--engine auto: %s for %d nodes on %s", engine, federation.nodes, device)
+    players: Engine = Stacked(task, topology, device, threads) if engine == "stacked" else Exact(task, topology, device)
     run = Run(task.federation, names)
     folder = RunFolder(Path(settings.out)) if settings.out else None
     try:
         if folder:
-            folder.begin(task.federation, settings)
+            played = SimulationSettings(**{**settings.model_dump(), "engine": engine})
+            folder.begin(task.federation, played)  # config.toml alone reruns it, by the same engine
             run.folder = folder.path
         started = time.perf_counter()
         players.play(Lines(task, run, [on_line] + ([folder.add] if folder else [])))
         run.seconds = time.perf_counter() - started
+        run.made = replace(
+            here(engine, device),
+            private=sum(len(shard) for shard in task.shards),
+            probes=len(task.probes.examples),
+            test=len(task.test),
+        )
         for name, learner in zip(names, players.peers(), strict=True):
+            run.made = replace(run.made, parameters=len(learner.parameters))
             run.parameters_sha256.append(learner.parameters.sha256())
             if folder:
                 learner.save_model(folder.path / f"{name}.safetensors")
@@ -108,13 +125,6 @@ def _simulate(federation: Federation, settings: NodeSettings, on_line: OnLine, e
         if folder:
             folder.close()
     return run
-
-
-def _engine(engine: EngineName, task: Task, topology: Topology, device: str, threads: int) -> Engine:
-    if engine == "auto":
-        engine = "stacked" if is_faster(task) else "exact"
-        log.info("--engine auto: %s for %d nodes on %s", engine, task.federation.nodes, device)
-    return Stacked(task, topology, device, threads) if engine == "stacked" else Exact(task, topology, device)
 
 
 class Exact:
