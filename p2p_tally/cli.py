@@ -205,6 +205,7 @@ def topology(
     nodes: Annotated[int, typer.Option(help="number of nodes")] = 8,
     degree: Annotated[int | None, typer.Option(help="neighbours a node, for graphs that take a degree")] = None,
     seed: Annotated[int, typer.Option(help="seed of random graphs")] = 0,
+    hops: Annotated[str, typer.Option(metavar="H|all", help="links that a vote travels, for the bytes")] = "1",
     probes: Annotated[int, typer.Option(help="votes a round, for the bytes")] = 16,
     classes: Annotated[int, typer.Option(help="classes, for the bytes")] = 10,
     parameters: Annotated[int, typer.Option(help="model size, for the bytes")] = 4810,
@@ -214,7 +215,8 @@ def topology(
     """Facts of a graph: degree, diameter, spectral gap, bytes a round. Several names give a comparison."""
     from runner.topology import compare, draw, facts
 
-    found = [facts(name, nodes, degree, seed, probes, classes, parameters) for name in names]
+    travelled = Federation.parse({"hops": hops}).hops
+    found = [facts(name, nodes, degree, seed, travelled, probes, classes, parameters) for name in names]
     if plot is not None:
         draw(names, nodes, degree, seed, plot)
     if as_json:

@@ -21,6 +21,7 @@ MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fed
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
 EngineName = Literal["exact", "stacked", "auto"]
+TallyWeights = Literal["uniform", "mixing"]
 
 # Two bytes name at most this many classes.
 MAX_CLASSES = 65_536
@@ -141,6 +142,20 @@ class Federation(Options):
         metavar="M",
         agreed=True,
         ge=0,
+    )
+    hops: Annotated[int, Field(ge=1)] | Literal["all"] = option(
+        1,
+        "links that a vote travels, passed on by the nodes between; all: until everybody has it",
+        "a whole number from 1, or all",
+        metavar="H|all",
+        agreed=True,
+    )
+    tally_weights: TallyWeights = option(
+        "uniform",
+        "how much the votes of a tally count: all alike, or by the graph's mixing weights",
+        "uniform or mixing",
+        metavar="HOW",
+        agreed=True,
     )
     ballot: BallotCoding = option(
         "byte", "how votes are written", "byte, packed or coded", metavar="CODING", agreed=True

@@ -13,8 +13,8 @@ from p2p_tally.learning.schedule import channel, merges, resolve
 from p2p_tally.protocol.ballots import BallotFormat, Form
 from runner.experiments import Cell
 from runner.record import whole
-from topologies import Topology, build
-from topologies.facts import merge_bytes
+from topologies import build
+from topologies.facts import mean_reach, merge_bytes
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ def cell_bytes(cell: Cell) -> CellBytes:
     topology = build(
         federation.topology, ranked_names(federation.nodes), degree=federation.degree, seed=federation.seed
     )
+    hearers = mean_reach(topology, federation.hops, rounds if topology.varies else range(1, 2))
     return CellBytes(
         name=cell.name,
         accounting=cell.accounting,
@@ -64,16 +65,9 @@ def cell_bytes(cell: Cell) -> CellBytes:
         payload_bytes=others * ballot * counted + merge * merged,
         sent_bytes=whole(
             (
-                round(federation.nodes * _degrees(topology, federation.rounds) * ballot * spoken)
+                round(federation.nodes * hearers * ballot * spoken)
                 + round(federation.nodes * merge_bytes(topology, facts.parameters)) * merged
             )
             / federation.nodes
         ),
     )
-
-
-def _degrees(topology: Topology, rounds: int) -> float:
-    """Mean neighbours a peer has in a round."""
-    sampled = range(1, rounds + 1) if topology.varies else range(1, 2)
-    degrees = [2 * topology.graph(r).number_of_edges() / len(topology.members) for r in sampled]
-    return float(sum(degrees) / len(degrees))

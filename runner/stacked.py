@@ -68,7 +68,7 @@ class Stacked:
         # The round after which each peer's channel opens; 0 is no round, None an automatic warm-up that lasts.
         warmup = self.federation.warmup
         self.warmup: list[int | None] = [warmup if isinstance(warmup, int) else None] * len(self.names)
-        self._graphs: dict[int, Neighbourhoods] = {}
+        self._graphs: dict[int, tuple[Neighbourhoods, Neighbourhoods]] = {}
 
     # --- the rounds
 
@@ -87,7 +87,7 @@ class Stacked:
         sent: stacked_bytes.Sent = {}
         seconds: dict[str, float] = {}
         watch = Stopwatch(self.clock, seconds)
-        graph = self._graph(r)
+        graph, audience = self._graph(r)
         if r == 1:
             stacked_bytes.broadcast(sent, graph, Here(0))
 
@@ -105,14 +105,14 @@ class Stacked:
             logits = self._look(r, voting)
             watch.lap("vote")
             if speaking.any():
-                target = self._poll(sent, graph, r, logits, speaking)
-                now = self._with_quorum(graph, now, speaking)
+                target = self._poll(sent, r, logits, speaking)
+                now = self._with_quorum(audience, now, speaking)
             watch.lap("barrier")
             if not self.method.distils_merged:
                 self._distill(r, target, now)
                 watch.lap("distill")
         if ready is not None:
-            self._wait_for_half(sent, graph, r, ready, waiting, speaking)
+            self._wait_for_half(sent, r, ready, waiting, speaking)
             watch.lap("barrier")
 
         merged = merges(self.federation, r) and self._merge(sent, graph, r)
@@ -131,13 +131,26 @@ class Stacked:
         else:
             lines.book(sent, seconds)
 
-    def _graph(self, r: int) -> Neighbourhoods:
+    def _graph(self, r: int) -> tuple[Neighbourhoods, Neighbourhoods]:
+        """The neighbourhoods of links, and those whose votes are tallied together."""
         phase = self.topology.phase(r)
         if phase not in self._graphs:
             if self.topology.period is None:
                 self._graphs.clear()  # it will not come again
-            self._graphs[phase] = Neighbourhoods(self.topology, r)
+            settings, links = self.federation, Neighbourhoods(self.topology, r)
+            plain = settings.hops == 1 and settings.tally_weights == "uniform"
+            self._graphs[phase] = (
+                links,
+                links if plain else Neighbourhoods(self.topology, r, settings.hops, settings.tally_weights),
+            )
         return self._graphs[phase]
+
+    def _send(self, sent: stacked_bytes.Sent, r: int, word: Vote | Ready, senders: np.ndarray) -> None:
+        """Book a word of this size from the senders [N] to all within reach."""
+        links, audience = self._graph(r)
+        stacked_bytes.broadcast(sent, links, word, senders)
+        if audience.reach is not None:
+            stacked_bytes.relay(sent, audience.reach, word, senders)
 
     # --- probes
 
@@ -149,32 +162,29 @@ class Stacked:
         x, _ = self.task.probes.sample(r)
         return self.stack.each(lambda block: block.look(x, _some(voting[block.rows])))
 
-    def _poll(
-        self, sent: stacked_bytes.Sent, graph: Neighbourhoods, r: int, logits: list[Tensor], speaking: np.ndarray
-    ) -> Tensor:
+    def _poll(self, sent: stacked_bytes.Sent, r: int, logits: list[Tensor], speaking: np.ndarray) -> Tensor:
         """What every peer's neighbourhood answers: [N, P, C], or [1, P, C] where all hear the same."""
         settings, classes = self.federation, self.task.classes
+        _, audience = self._graph(r)
         if self.method.sent is Sent.VOTES:
             votes = torch.cat([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
-            self._book_votes(sent, graph, r, votes, speaking)
-            histogram = graph.tally(votes, classes, speaking, settings.inverse_agreement)
+            self._book_votes(sent, r, votes, speaking)
+            histogram = audience.tally(votes, classes, speaking, settings.inverse_agreement)
             return torch.from_numpy(histogram).to(self.device)
-        self._book_votes(sent, graph, r, None, speaking)
+        self._book_votes(sent, r, None, speaking)
         rows = [_distribution(part.mT, self.method.sent, settings.top_k) for part in logits]
-        return graph.mean(torch.cat(rows), speaking)
+        return audience.mean(torch.cat(rows), speaking)
 
-    def _book_votes(
-        self, sent: stacked_bytes.Sent, graph: Neighbourhoods, r: int, votes: np.ndarray | None, speaking: np.ndarray
-    ) -> None:
+    def _book_votes(self, sent: stacked_bytes.Sent, r: int, votes: np.ndarray | None, speaking: np.ndarray) -> None:
         if self.ballots.form != "coded" or votes is None:  # every ballot is as long as any other
-            stacked_bytes.broadcast(sent, graph, Vote(r, bytes(self.ballots.largest)), speaking)
+            self._send(sent, r, Vote(r, bytes(self.ballots.largest)), speaking)
             return
         labels = self.task.probes.labels_of(r)
         lengths = np.zeros(len(votes), np.int64)  # [N]
         for peer in np.flatnonzero(speaking):
             lengths[peer] = len(self.ballots.encode(votes[peer], labels))
         for length in np.unique(lengths[speaking]).tolist():
-            stacked_bytes.broadcast(sent, graph, Vote(r, bytes(length)), speaking & (lengths == length))
+            self._send(sent, r, Vote(r, bytes(length)), speaking & (lengths == length))
 
     def _with_quorum(self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray) -> list[Channel]:
         """As a node's: below the quorum the round learns from labels alone. It happens as an opening spreads."""
@@ -232,7 +242,6 @@ class Stacked:
     def _wait_for_half(
         self,
         sent: stacked_bytes.Sent,
-        graph: Neighbourhoods,
         r: int,
         ready: tuple[np.ndarray, int],
         waiting: np.ndarray,
@@ -240,14 +249,15 @@ class Stacked:
     ) -> None:
         """A channel opens once its neighbourhood is right on half of the probes, or has one that is open."""
         right, of = ready
+        _, audience = self._graph(r)
         share = right / of  # [N]
         opening = waiting & (share > 0.5)
         if not (self.method.sent is Sent.NOTHING or self.federation.alpha == 1):
             for count in np.unique(right[waiting]).tolist():
-                stacked_bytes.broadcast(sent, graph, Ready(r, count, of), waiting & (right == count))
-            counts = graph.sums(waiting.astype(float))
-            accuracy = graph.sums(np.where(waiting, share, 0.0)) / np.maximum(counts, 1)
-            opening = waiting & ((accuracy > 0.5) | (graph.sums(speaking.astype(float)) > 0))
+                self._send(sent, r, Ready(r, count, of), waiting & (right == count))
+            counts = audience.sums(waiting.astype(float))
+            accuracy = audience.sums(np.where(waiting, share, 0.0)) / np.maximum(counts, 1)
+            opening = waiting & ((accuracy > 0.5) | (audience.sums(speaking.astype(float)) > 0))
         for peer in np.flatnonzero(opening):
             self.warmup[peer] = r
 

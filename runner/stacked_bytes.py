@@ -6,6 +6,7 @@ graph. The side that dialled masks what it sends, so each peer's messages count 
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,10 +15,14 @@ from p2p_tally.node.merge import runs, segments, to_mask
 from p2p_tally.node.outbox import framed_bytes
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ledger import Count
-from p2p_tally.protocol.messages import Announce, Message, Shard, Stage
+from p2p_tally.protocol.messages import Announce, Message, Ready, Relayed, Shard, Stage, Vote
 from runner.stacked_graph import Neighbourhoods
+from topologies.reach import Reach
 
 _DIALLING, _DIALLED = ranked_names(2)
+
+# Where msgpack takes another byte or two for a number.
+NUMBER_WIDTHS = (0, 1 << 7, 1 << 8, 1 << 16, 1 << 32)
 
 Sent = dict[Stage, Count]
 
@@ -28,6 +33,32 @@ def broadcast(sent: Sent, graph: Neighbourhoods, message: Message, senders: np.n
     if senders is not None:
         to, dialled = to[senders], dialled[senders]
     _book(sent, message, int(to.sum()), int(dialled.sum()))
+
+
+def relay(sent: Sent, reach: Reach, word: Vote | Ready, senders: np.ndarray) -> None:
+    """Book what the nodes between pass on of a word of this size from the senders [N], down the trees."""
+    for (origin, hops), (messages, masked) in _relays(reach).items():
+        _book(sent, Relayed(origin, hops, word), int(messages[senders].sum()), int(masked[senders].sum()))
+
+
+@lru_cache(maxsize=4)
+def _relays(reach: Reach) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
+    """How often each origin's word is passed on [N], and how often by a side that dialled [N].
+
+    Apart for origins and hops that take different room in a frame; of each such pair one stands for all.
+    """
+    passed = reach.distance > 1
+    origin, hops = reach.origin[passed], reach.distance[passed]
+    dialled = reach.parent[passed] < reach.member[passed]
+    found = {}
+    for low, high in pairwise(NUMBER_WIDTHS):
+        for least, most in pairwise(NUMBER_WIDTHS):
+            alike = (low <= origin) & (origin < high) & (least <= hops) & (hops < most)
+            if alike.any():
+                messages = np.bincount(origin[alike], minlength=reach.nodes)
+                masked = np.bincount(origin[alike & dialled], minlength=reach.nodes)
+                found[low, max(2, least)] = messages, masked
+    return found
 
 
 def merge(sent: Sent, graph: Neighbourhoods, round: int, parameters: int) -> None:

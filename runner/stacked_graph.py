@@ -1,5 +1,7 @@
 """One round's graph as arrays: tallies, soft means and mixing over closed neighbourhoods, in O(edges).
 
+Where votes travel several hops, a neighbourhood for tallies is all within reach, in O(pairs within reach).
+
 Owns the adjacency; knows no model. Where everyone is everyone's neighbour no edge is walked: one result serves all.
 N peers, P probes, C classes, E entries of the closed neighbourhoods (each peer's own included).
 """
@@ -10,22 +12,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topologies import Topology
+from topologies import Hops, Topology
 
 
 class Neighbourhoods:
     """The closed neighbourhoods of one graph. Members are in rank order, which is that of their names."""
 
-    def __init__(self, topology: Topology, round: int) -> None:
+    def __init__(self, topology: Topology, round: int, hops: Hops = 1, tally_weights: str = "uniform") -> None:
         self.nodes = len(topology.members)
         self.complete = topology.is_complete(round)
         self.degree = np.array(topology.degrees(round))  # [N]
+        self.reach = None
+        if hops != 1 and not self.complete:
+            self.reach = topology.reach(round, hops)
+            self.complete = self.reach.everyone
+            self.degree = self.reach.sizes
+        # Everyone hears the same and counts it alike: over a complete graph mixing weights are uniform too.
+        self.alike = self.complete and (tally_weights == "uniform" or self.reach is None)
+        self._mixing = tally_weights == "mixing" and not self.alike
         self._topology = topology
         self._round = round
+        self._hops = hops
 
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
         """Who counts [E] and who is counted [E], both ascending."""
+        if self.reach is not None:
+            own = np.arange(self.nodes)
+            rows, columns = np.append(self.reach.member, own), np.append(self.reach.origin, own)
+            order = np.lexsort((columns, rows))
+            return rows[order], columns[order]
         rank = {member: place for place, member in enumerate(self._topology.members)}
         near = [
             sorted([place, *(rank[peer] for peer in self._topology.neighbours(member, self._round))])
@@ -54,26 +70,46 @@ class Neighbourhoods:
     def tally(self, votes: np.ndarray, classes: int, voting: np.ndarray, inverse_agreement: float) -> np.ndarray:
         """Histograms [N, P, C], or [1, P, C], of the votes [N, P] of those who vote [N]; as consensus.from_votes."""
         rows, columns = self._voters(voting)
-        groups, (_, probes) = 1 if self.complete else self.nodes, votes.shape
+        groups, (_, probes) = 1 if self.alike else self.nodes, votes.shape
         counted = votes[columns]  # [E, P]
         # Each vote's cell in the flat table; entries are in order of name, so weighted sums add up as a node's do.
         places = (counted + (rows[:, None] * probes + np.arange(probes)) * classes).ravel()
         shape, cells = (groups, probes, classes), groups * probes * classes
         voters = np.bincount(rows, minlength=groups)  # [G]
-        histogram: np.ndarray = (
-            np.bincount(places, minlength=cells).reshape(shape) / np.maximum(voters, 1)[:, None, None]
-        )
+        base = self._shares(rows, columns, voters)  # [E]
+        histogram: np.ndarray
+        if self._mixing:
+            histogram = np.bincount(places, np.repeat(base, probes), cells).reshape(shape)
+        else:
+            histogram = np.bincount(places, minlength=cells).reshape(shape) / np.maximum(voters, 1)[:, None, None]
         if inverse_agreement:
             plurality = histogram.astype(np.float32).argmax(2)  # [G, P]
             dissent = 1.0 - (counted == plurality[rows]).mean(1)  # [E]
             total = np.bincount(rows, dissent, groups)[rows]  # [E]
-            share = np.where(total > 0, dissent / np.where(total > 0, total, 1.0), 1.0 / voters[rows])
-            weights = (1.0 - inverse_agreement) / voters[rows] + inverse_agreement * share
+            share = np.where(total > 0, dissent / np.where(total > 0, total, 1.0), base)
+            weights = (1.0 - inverse_agreement) * base + inverse_agreement * share
             histogram = np.bincount(places, np.repeat(weights, probes), cells).reshape(shape)
         return histogram.astype(np.float32)
 
+    def _shares(self, rows: np.ndarray, columns: np.ndarray, voters: np.ndarray) -> np.ndarray:
+        """How much each of these entries counts [E]; those of one peer add up to 1."""
+        weights = self._tally_weights[rows, columns] if self._mixing else np.ones(len(rows))
+        totals = np.bincount(rows, weights, self.nodes) if self._mixing else voters
+        shares: np.ndarray = weights / totals[rows]
+        return shares
+
+    @cached_property
+    def _tally_weights(self) -> np.ndarray:
+        """What mixing over as many rounds as votes have hops would give each vote at each peer [N, N]."""
+        topology = self._topology
+        table = np.zeros((self.nodes, self.nodes))
+        for rank, member in enumerate(topology.members):
+            row = topology.mixed_weights(member, self._round, self._hops)
+            table[rank, [topology.rank(peer) for peer in row]] = list(row.values())
+        return table
+
     def _voters(self, voting: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if self.complete:
+        if self.alike:
             columns = np.flatnonzero(voting)
             return np.zeros_like(columns), columns
         rows, columns = self._edges
@@ -82,11 +118,11 @@ class Neighbourhoods:
     def mean(self, answers: Tensor, voting: np.ndarray) -> Tensor:
         """Means [N, ...], or [1, ...], of the answers [N, ...] of those who vote."""
         flat = answers.flatten(1)
-        if self.complete:
+        if self.alike:
             return flat[torch.from_numpy(np.flatnonzero(voting)).to(flat.device)].mean(0).view(1, *answers.shape[1:])
         rows, columns = self._voters(voting)
         voters = np.bincount(rows, minlength=self.nodes)
-        weights = 1.0 / voters[rows]
+        weights = self._shares(rows, columns, voters)
         return (self._matrix(rows, columns, weights, flat.device) @ flat).view(answers.shape)
 
     def mix(self, vectors: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from rich.table import Table
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.protocol.ballots import index_bytes
-from topologies import Topology, TopologyError, build
-from topologies.facts import describe, merge_bytes, mesh_cheaper_until, plot, vote_bytes
+from topologies import Hops, Topology, TopologyError, build
+from topologies.facts import describe, mean_reach, merge_bytes, mesh_cheaper_until, plot, vote_bytes
 
 
 def make(name: str, nodes: int, degree: int | None, seed: int) -> Topology:
@@ -24,7 +24,7 @@ def make(name: str, nodes: int, degree: int | None, seed: int) -> Topology:
 
 
 def facts(
-    name: str, nodes: int, degree: int | None, seed: int, probes: int, classes: int, parameters: int
+    name: str, nodes: int, degree: int | None, seed: int, hops: Hops, probes: int, classes: int, parameters: int
 ) -> dict[str, Any]:
     topology = make(name, nodes, degree, seed)
     found = describe(topology)
@@ -36,7 +36,9 @@ def facts(
         "diameter": found.diameter,
         "spectral_gap": found.spectral_gap,
         "rounds_to_tenfold": found.rounds_to_tenfold,
-        "vote_bytes": vote_bytes(topology, probes, index_bytes(classes)),
+        "hops": hops,
+        "reach": mean_reach(topology, hops),
+        "vote_bytes": vote_bytes(topology, probes, index_bytes(classes), hops),
         "merge_bytes": merge_bytes(topology, parameters),
         "mesh_cheaper_until": mesh_cheaper_until(classes),
     }
@@ -64,11 +66,15 @@ def compare(rows: list[dict[str, Any]], classes: int) -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"vote and merge: bytes a peer sends a round. A mesh of votes is cheaper than a star of soft labels "
-        f"up to N = 4C + 1 = {mesh_cheaper_until(classes)}.",
+        f"vote and merge: bytes a peer sends a round{_over(rows[0]['hops'])}. "
+        f"A mesh of votes is cheaper than a star of soft labels up to N = 4C + 1 = {mesh_cheaper_until(classes)}.",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _over(hops: Hops) -> str:
+    return "" if hops == 1 else f", votes over {hops} hops"
 
 
 def draw(names: list[str], nodes: int, degree: int | None, seed: int, path: Path) -> None:

@@ -6,6 +6,6 @@ This package knows nothing of nodes, votes or models. What a running node needs 
 
 from topologies.errors import TopologyError
 from topologies.graphs import NAMES, build
-from topologies.topology import Schedule, Topology
+from topologies.topology import Hops, Schedule, Topology
 
-__all__ = ["NAMES", "Schedule", "Topology", "TopologyError", "build"]
+__all__ = ["NAMES", "Hops", "Schedule", "Topology", "TopologyError", "build"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from topologies.errors import TopologyError
 from topologies.mixing import expected_gap, metropolis_hastings, rounds_to_contract, spectral_gap
-from topologies.topology import Topology
+from topologies.topology import Hops, Topology
 
 PARAMETER_BYTES = 4  # float32
 # Graphs looked at where they are redrawn without end: each is random, and their facts are much the same.
@@ -61,9 +61,23 @@ def describe(topology: Topology) -> Facts:
     )
 
 
-def vote_bytes(topology: Topology, probes: int, bytes_per_vote: float) -> float:
-    """Bytes of votes that a peer sends in a round, on average: its ballot to each neighbour."""
-    return _mean_degree(topology) * probes * bytes_per_vote
+def vote_bytes(topology: Topology, probes: int, bytes_per_vote: float, hops: Hops = 1) -> float:
+    """Bytes of votes that a peer sends in a round, on average, what it passes on included.
+
+    Each ballot is sent once to everyone within reach of the voter: to the neighbours, where it travels one hop.
+    """
+    return mean_reach(topology, hops) * probes * bytes_per_vote
+
+
+def mean_reach(topology: Topology, hops: Hops = 1, rounds: Sequence[int] | None = None) -> float:
+    """How many others hear a peer's vote, on average; over these rounds, or those that stand for all."""
+    surveyed = _survey(topology) if rounds is None else rounds
+    if hops == 1:
+        return fmean(fmean(topology.degrees(round)) for round in surveyed)
+    return fmean(
+        len(topology.members) - 1 if topology.is_complete(round) else fmean(topology.reach(round, hops).sizes.tolist())
+        for round in surveyed
+    )
 
 
 def merge_bytes(topology: Topology, parameters: int) -> float:
@@ -73,7 +87,7 @@ def merge_bytes(topology: Topology, parameters: int) -> float:
     elsewhere they go to each neighbour whole.
     """
     nodes = len(topology.members)
-    copies = 2 * (nodes - 1) / nodes if topology.is_complete() else _mean_degree(topology)
+    copies = 2 * (nodes - 1) / nodes if topology.is_complete() else mean_reach(topology)
     return copies * PARAMETER_BYTES * parameters
 
 
@@ -132,10 +146,6 @@ def _survey(topology: Topology) -> range:
     if topology.period is not None:
         return range(1, topology.period + 1)
     return range(1, SURVEY * topology.hold + 1, topology.hold)
-
-
-def _mean_degree(topology: Topology) -> float:
-    return fmean(fmean(topology.degrees(round)) for round in _survey(topology))
 
 
 def _gap(topology: Topology, rounds: Sequence[int]) -> float:

@@ -8,17 +8,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
+from typing import Literal
 
 import networkx as nx
 
 from topologies.errors import TopologyError
-from topologies.weights import metropolis_row
+from topologies.reach import Reach
+from topologies.weights import MixingEntries, metropolis_row, mixed_row, mixing_entries
 
 Edge = tuple[int, int]  # two ranks, in either order; repeats are harmless
 
 # Graphs kept at once: all the phases of a periodic schedule up to 2^32 members, and room for a node that
 # asks some rounds back, while a graph redrawn each round does not pile up over a long run.
 KEPT = 32
+# Reaches kept at once: each may have an entry for every pair of members.
+REACHES_KEPT = 16
+
+Hops = int | Literal["all"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,7 @@ class Topology:
         self._rank = {member: rank for rank, member in enumerate(self.members)}
         self._schedule = schedule
         self._phase = lru_cache(maxsize=KEPT)(self._draw)
+        self._reach = lru_cache(maxsize=REACHES_KEPT)(self._spread)
 
     def __repr__(self) -> str:
         return f"Topology({self.name!r}, {len(self.members)} members)"
@@ -94,6 +101,30 @@ class Topology:
         except KeyError:
             raise TopologyError(f"{member!r} is not one of the {len(self.members)} members") from None
 
+    def rank(self, member: str) -> int:
+        """The member's place in the order."""
+        return self._rank[member]
+
+    def reach(self, round: int, hops: Hops) -> Reach:
+        """Who is within so many hops of whom in the graph of a round, and how word of each travels there."""
+        return self._reach(self._schedule.phase(round), len(self.members) - 1 if hops == "all" else hops)
+
+    def _spread(self, phase: int, hops: int) -> Reach:
+        near = self._phase(phase).neighbours.values()
+        return Reach([[self._rank[peer] for peer in peers] for peers in near], hops)
+
+    def mixed_weights(self, member: str, round: int, hops: Hops) -> dict[str, float]:
+        """What so many rounds of mixing over the graph of this round would give each member's word, in rank order.
+
+        The member's row of the weight matrix to that power: the row itself for one hop; for all hops, the power is
+        the longest distance in the graph.
+        """
+        if hops == 1:
+            return self.weights(member, round)
+        times = self.reach(round, hops).furthest if hops == "all" else hops
+        row = mixed_row(self._rank[member], self._phase(self._schedule.phase(round)).weights, times)
+        return {self.members[rank]: weight for rank, weight in enumerate(row.tolist()) if weight > 0.0}
+
     def weights(self, member: str, round: int = 1) -> dict[str, float]:
         """Metropolis-Hastings weights of the member and its neighbours, in rank order; they sum to 1."""
         neighbours = self.neighbours(member, round)
@@ -141,6 +172,13 @@ class _Phase:
     @cached_property
     def graph(self) -> nx.Graph:
         return nx.freeze(_graph(tuple(self.neighbours), self.edges()))
+
+    @cached_property
+    def weights(self) -> MixingEntries:
+        """All Metropolis-Hastings weights, entry by entry."""
+        rank = {member: place for place, member in enumerate(self.neighbours)}
+        near = ([rank[other] for other in others] for others in self.neighbours.values())
+        return mixing_entries(list(near))
 
 
 def _graph(members: tuple[str, ...], edges: Iterable[tuple[str, str]]) -> nx.Graph:

@@ -1,7 +1,13 @@
-"""Metropolis-Hastings weights of one node: all that a running node needs of the mathematics of mixing."""
+"""Metropolis-Hastings weights, a row at a time: all that a running node needs of the mathematics of mixing."""
 
 import math
 from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Of a weight matrix: rows, columns and values of its entries.
+MixingEntries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
 
 def metropolis_row(degree: int, neighbour_degrees: Sequence[int]) -> tuple[float, list[float]]:
@@ -11,3 +17,26 @@ def metropolis_row(degree: int, neighbour_degrees: Sequence[int]) -> tuple[float
         # All its weights are 1 / (1 + degree). Said so, not subtracted, a full mesh gets exactly 1/N.
         return 1.0 / (1 + degree), weights
     return 1.0 - math.fsum(weights), weights
+
+
+def mixing_entries(neighbours: Sequence[Sequence[int]]) -> MixingEntries:
+    """The weight matrix of a graph, from each rank's neighbours."""
+    rows: list[int] = []
+    columns: list[int] = []
+    values: list[float] = []
+    for rank, near in enumerate(neighbours):
+        own, others = metropolis_row(len(near), [len(neighbours[other]) for other in near])
+        rows += [rank] * (1 + len(near))
+        columns += [rank, *near]
+        values += [own, *others]
+    return np.array(rows), np.array(columns), np.array(values)
+
+
+def mixed_row(rank: int, entries: MixingEntries, times: int) -> NDArray[np.float64]:
+    """A row [N] of the weight matrix to a power: whose word counts how much there after so many rounds of mixing."""
+    rows, columns, values = entries
+    nodes = int(rows.max()) + 1
+    row: NDArray[np.float64] = (np.arange(nodes) == rank).astype(np.float64)
+    for _ in range(times):
+        row = np.bincount(columns, row[rows] * values, nodes).astype(np.float64)
+    return row

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from p2p_tally.learning.merging import weighted_sum
 from p2p_tally.learning.objectives import NO_LABEL
 
 # One node's answer for the probes of a round: votes [P], soft labels [P, C], or classes and probabilities [P, k] each.
@@ -28,37 +29,48 @@ def tally(votes: np.ndarray, classes: int, weights: np.ndarray | None = None) ->
     return histogram
 
 
-def inverse_agreement_weights(votes: np.ndarray, classes: int, blend: float) -> np.ndarray:
-    """Voter weights [N]: uniform, blended with weights that grow with disagreement with the plurality."""
-    uniform = np.full(len(votes), 1.0 / len(votes))
-    plurality = tally(votes, classes).argmax(1)  # [P]
+def inverse_agreement_weights(
+    votes: np.ndarray, classes: int, blend: float, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Voter weights [N]: the given ones (all alike), blended with some that grow with dissent from the plurality."""
+    base = np.full(len(votes), 1.0 / len(votes)) if weights is None else weights
+    plurality = tally(votes, classes, weights).argmax(1)  # [P]
     dissent = 1.0 - (votes == plurality).mean(1)  # [N]
     if not dissent.any():
-        return uniform
-    blended: np.ndarray = (1.0 - blend) * uniform + blend * dissent / dissent.sum()
+        return base
+    blended: np.ndarray = (1.0 - blend) * base + blend * dissent / dissent.sum()
     return blended
 
 
-def from_votes(answers: Sequence[np.ndarray], classes: int, inverse_agreement: float = 0.0) -> Tensor:
+def from_votes(
+    answers: Sequence[np.ndarray], classes: int, inverse_agreement: float = 0.0, weights: np.ndarray | None = None
+) -> Tensor:
+    """The histogram of the votes; `weights` [N], which sum to 1, where voters do not count alike."""
     votes = np.array(answers, dtype=np.int64)  # [N, P]
-    weights = inverse_agreement_weights(votes, classes, inverse_agreement) if inverse_agreement else None
+    if inverse_agreement:
+        weights = inverse_agreement_weights(votes, classes, inverse_agreement, weights)
     return torch.from_numpy(tally(votes, classes, weights))
 
 
-def from_soft(answers: Sequence[np.ndarray]) -> Tensor:
+def from_soft(answers: Sequence[np.ndarray], weights: np.ndarray | None = None) -> Tensor:
     """The mean of the peers' distributions [P, C], summed in the order given."""
+    if weights is not None:
+        return torch.from_numpy(weighted_sum(answers, weights.tolist()))
     total = answers[0].copy()
     for answer in answers[1:]:
         total += answer
     return torch.from_numpy(total / np.float32(len(answers)))
 
 
-def from_top_k(answers: Sequence[tuple[np.ndarray, np.ndarray]], classes: int) -> Tensor:
+def from_top_k(
+    answers: Sequence[tuple[np.ndarray, np.ndarray]], classes: int, weights: np.ndarray | None = None
+) -> Tensor:
     """The mean of the peers' truncated distributions [P, C], each already made to sum to 1."""
     mean = torch.zeros(len(answers[0][0]), classes)
-    for indices, probabilities in answers:
-        mean.scatter_add_(1, torch.from_numpy(indices.astype(np.int64)), torch.from_numpy(probabilities.copy()))
-    return mean / len(answers)
+    for voter, (indices, probabilities) in enumerate(answers):
+        counted = probabilities.copy() if weights is None else probabilities * np.float32(weights[voter])
+        mean.scatter_add_(1, torch.from_numpy(indices.astype(np.int64)), torch.from_numpy(counted))
+    return mean / len(answers) if weights is None else mean
 
 
 @dataclass(frozen=True)

@@ -116,8 +116,13 @@ class Learner:
         logits = self.model(self.normalise(x)).flatten(0, -2)  # [P, C]
         self._seen = logits, None if labels is None else labels.flatten()
 
-    def distill(self, round: int, answers: Sequence[Answer], channel: Channel) -> None:
-        """One step on the probes of a round towards the answers at hand, own included, in name order."""
+    def distill(
+        self, round: int, answers: Sequence[Answer], channel: Channel, weights: np.ndarray | None = None
+    ) -> None:
+        """One step on the probes of a round towards the answers at hand, own included, in name order.
+
+        `weights` [N], which sum to 1, where the answers do not count alike.
+        """
         if self.method.distils_merged:
             self._look_at_probes(round)  # the model has changed since it voted: that pass is stale
         assert self._seen is not None, "distill follows vote"
@@ -126,20 +131,20 @@ class Learner:
         loss = distillation_loss(
             logits,
             labels,
-            self._target(answers) if channel.speaks else None,
+            self._target(answers, weights) if channel.speaks else None,
             label_weight=channel.label,
             consensus_weight=channel.consensus,
             disagreement_weight=self.federation.disagreement_weight if self.method.sent is Sent.VOTES else 0.0,
         )
         self._step(loss, self.student, None)
 
-    def _target(self, answers: Sequence[Any]) -> Tensor:
+    def _target(self, answers: Sequence[Any], weights: np.ndarray | None) -> Tensor:
         if self.method.sent is Sent.VOTES:
-            target = consensus.from_votes(answers, self.classes, self.federation.inverse_agreement)
+            target = consensus.from_votes(answers, self.classes, self.federation.inverse_agreement, weights)
         elif self.method.sent is Sent.TOP_K:
-            target = consensus.from_top_k(answers, self.classes)
+            target = consensus.from_top_k(answers, self.classes, weights)
         else:
-            target = consensus.from_soft(answers)
+            target = consensus.from_soft(answers, weights)
         return target.to(self.device)
 
     def _step(self, loss: Tensor, optimiser: FlatAdamW, anchor: Tensor | None) -> None:

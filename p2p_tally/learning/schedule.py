@@ -131,6 +131,23 @@ def merges(federation: Federation, round: int) -> bool:
     return not (method.waits and isinstance(federation.warmup, int)) or round > federation.warmup
 
 
+def next_words(federation: Federation, round: int, count: int = 3) -> list[int]:
+    """The next rounds from this one on in which nodes send words for each other's tallies, at most so many.
+
+    None can be further ahead in good faith than these: it waits in them for the words of the others. While an
+    automatic warm-up may last, every round has one.
+    """
+    if not isinstance(federation.warmup, int):
+        return list(range(round, round + count))
+    found: list[int] = []
+    ahead = round
+    while len(found) < count and ahead <= federation.rounds:
+        if channel(federation, ahead, federation.warmup).speaks:
+            found.append(ahead)
+        ahead += 1
+    return found or [round]
+
+
 def evaluates(federation: Federation, round: int) -> bool:
     assert federation.eval_every is not None
     return round % federation.eval_every == 0 or round == federation.rounds

@@ -78,6 +78,11 @@ class Daemon:
             neighbours = self.topology.union(federation.rounds).neighbors(self.name)
             self.addresses = {NodeName(peer): self.peers[NodeName(peer)] for peer in neighbours}
         else:
+            if federation.hops != 1:
+                raise ConfigError(
+                    f"--hops {federation.hops}: accepted is 1 where a node knows only its neighbours; "
+                    "with --topology, and all other members as --peers, votes can travel further"
+                )
             federation = federation.model_copy(update={"topology": NEIGHBOURS})
             self.topology = _known_graph(self.name, dict.fromkeys(self.peers, ()))
             self.addresses = self.peers

@@ -14,17 +14,20 @@ import numpy as np
 
 from p2p_tally.errors import FrameError, PeerError
 from p2p_tally.ids import NodeName
+from p2p_tally.node.relay import Relays, Word
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.barrier import Arrival, Barrier, Place
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import (
+    MAX_NUMBER,
     Announce,
     Bye,
     Here,
     Message,
     Ready,
+    Relayed,
     Shard,
     Stage,
     Vote,
@@ -61,6 +64,8 @@ class Mailbox:
         self.seen: dict[NodeName, int] = {}  # the furthest round that a peer spoke of
         self.joined: dict[NodeName, int] = {}  # the round after which a peer plays
         self._withdrawn: dict[NodeName, int] = {}  # the last merge that a peer gave up
+        self.relays: Relays | None = None  # where votes travel further than to the neighbours
+        self.last_near: Callable[[], int] = lambda: MAX_NUMBER  # the furthest round that an honest peer can be in
         self.say_waiting: Callable[[int, Stage], None] = lambda _round, _stage: None  # tell the neighbours
         self.answer_waiting: Callable[[NodeName, int], None] = lambda _peer, _round: None
         self._alive: dict[NodeName, float] = {}  # when a peer last gave a sign of life while this node waits
@@ -154,17 +159,12 @@ class Mailbox:
 
     def _accept(self, peer: NodeName, message: Message) -> Arrival:
         match message:
-            case Vote():
-                item: Any = None
-                if self._barrier.wants(peer, Stage.VOTE, (message.round, 0)):
-                    # Checked before it is kept, so that a bad ballot is never counted.
-                    item = self.ballots.decode(message.ballot, self.labels(message.round))
-                return self._arrive(peer, Stage.VOTE, message.round, 0, item, message.ballot)
-            case Ready():
-                # It stands in for the ballot that this peer is not casting yet.
-                return self._arrive(
-                    peer, Stage.VOTE, message.round, 0, message, f"{message.right}/{message.of}".encode()
-                )
+            case Vote() | Ready():
+                return self._accept_word(peer, peer, 1, message)
+            case Relayed():
+                if self.relays is None:
+                    raise FrameError("a relayed vote where votes travel one hop", reason="unknown-kind")
+                return self._accept_word(peer, self.relays.origin_of(message), message.hops, message.message)
             case Announce():
                 return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present)
             case Shard():
@@ -173,6 +173,23 @@ class Mailbox:
             case _:
                 self._heed(peer, message)
         return Arrival.RECORDED
+
+    def _accept_word(self, via: NodeName, origin: NodeName, hops: int, word: Word) -> Arrival:
+        """A ballot, or the count that stands in for the one that a node is not casting yet."""
+        wanted = self._barrier.wants(origin, Stage.VOTE, (word.round, 0))
+        if self.relays is not None and wanted:
+            if word.round > self.last_near():
+                return Arrival.TOO_FAR  # a relay must not fill the place of another's next words
+            self.relays.check(via, origin, hops, word.round)
+        item: Any = word
+        if isinstance(word, Vote):
+            # Checked before it is kept, so that a bad ballot is never counted.
+            item = self.ballots.decode(word.ballot, self.labels(word.round)) if wanted else None
+        raw = word.ballot if isinstance(word, Vote) else f"{word.right}/{word.of}".encode()
+        verdict = self._arrive(origin, Stage.VOTE, word.round, 0, item, raw)
+        if self.relays is not None and verdict in IN_TIME:
+            self.relays.pass_on(origin, hops, word)
+        return verdict
 
     def _heed(self, peer: NodeName, message: Message) -> None:
         """A word about the peer itself: where it is, and what need not be waited for."""

@@ -1,5 +1,7 @@
 """Neighbours in one process: a frame is handed to the receiver at once. For the simulator and for tests."""
 
+from collections import deque
+
 from p2p_tally.ids import NodeName
 from p2p_tally.node.transport import Events
 
@@ -9,6 +11,23 @@ class MemoryNetwork:
 
     def __init__(self) -> None:
         self.doors: dict[NodeName, Events] = {}
+        # A receiver may answer or pass on: that waits its turn, so that a long way is no deep stack.
+        self._under_way: deque[tuple[NodeName, NodeName, bytes]] = deque()
+        self._delivering = False
+
+    def carry(self, sender: NodeName, receiver: NodeName, frame: bytes) -> None:
+        """Deliver a frame, and all that is sent because of it."""
+        self._under_way.append((sender, receiver, frame))
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            while self._under_way:
+                sender, receiver, frame = self._under_way.popleft()
+                if receiver in self.doors:
+                    self.doors[receiver].deliver(sender, frame)
+        finally:
+            self._delivering = False
 
 
 class MemoryTransport:
@@ -22,10 +41,9 @@ class MemoryTransport:
         self._network.doors[self._name] = events
 
     def send(self, peer: NodeName, frame: bytes) -> bool:
-        receiver = self._network.doors.get(peer)
-        if receiver is None:
+        if peer not in self._network.doors:
             return False
-        receiver.deliver(self._name, frame)
+        self._network.carry(self._name, peer, frame)
         return True
 
     async def drained(self, peer: NodeName) -> None:

@@ -8,16 +8,20 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
+
+import numpy as np
 
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Evaluation, Learner
 from p2p_tally.learning.methods import METHODS, Sent
-from p2p_tally.learning.schedule import Channel, channel, evaluates, merges
+from p2p_tally.learning.schedule import Channel, channel, evaluates, merges, next_words
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.merge import MergeExchange
 from p2p_tally.node.outbox import Outbox, framed_bytes
+from p2p_tally.node.relay import Relays
 from p2p_tally.node.transport import Clock, Transport
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat, Form
@@ -110,6 +114,10 @@ class Node:
         self.mailbox.answer_waiting = self._answer_waiting
         self.mailbox.say_waiting = lambda r, at: self.outbox.broadcast(self._neighbours(r), Waiting(r, at))
         self.outbox = Outbox(name, transport, self.ledger)
+        if self.federation.hops != 1:
+            self.mailbox.relays = Relays(name, topology, self.federation.hops, self.outbox)
+            near = lru_cache(4)(lambda round: next_words(self.federation, round)[-1])
+            self.mailbox.last_near = lambda: near(self.round + 1)
         self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout)
 
     async def run(self) -> None:
@@ -136,16 +144,18 @@ class Node:
         await self.compute(self.learner.train)
         watch.lap("train")
 
-        now = channel(self.federation, r, self.warmup)
+        now, weights = channel(self.federation, r, self.warmup), None
         if now.trains:
             self.phase = "vote"
             own = await self.compute(self.learner.vote, r)
             watch.lap("vote")
-            report.answers = await self._poll(r, own) if now.speaks else [own]
+            polled = await self._poll(r, own) if now.speaks else {self.name: own}
+            report.answers = list(polled.values())
             now = self._with_quorum(now, r, report.answers)
+            weights = self._weights(r, polled) if now.speaks else None
             watch.lap("barrier")
             if not self.method.distils_merged:
-                await self._distill(r, report.answers, now)
+                await self._distill(r, report.answers, now, weights)
                 watch.lap("distill")
         elif self.warmup is None and self.method.waits and self.method.learns_from_probes:
             await self._wait_for_half(r)
@@ -156,7 +166,7 @@ class Node:
             report.merged = await self._merge(r)
             watch.lap("merge")
         if now.trains and self.method.distils_merged and report.merged:
-            await self._distill(r, report.answers, now)
+            await self._distill(r, report.answers, now, weights)
             watch.lap("distill")
 
         self.round = r
@@ -168,12 +178,21 @@ class Node:
         report.sent = self.ledger.settle()
         await self.recorder.record(self, report)
 
-    async def _poll(self, r: int, own: Answer) -> list[Answer]:
-        """Broadcast this node's answer, hear the neighbours'; all at hand, in order of name."""
+    async def _poll(self, r: int, own: Answer) -> dict[NodeName, Answer]:
+        """Broadcast this node's answer, hear the others'; all at hand, in order of name."""
         heard = await self._hear(r, Vote(r, self.ballots.encode(own, self.mailbox.labels(r))))
         answers = {peer: item for peer, item in heard.items() if not isinstance(item, Ready)}
         answers[self.name] = own
-        return [answers[member] for member in in_order(answers)]
+        return {member: answers[member] for member in in_order(answers)}
+
+    def _weights(self, r: int, polled: dict[NodeName, Answer]) -> np.ndarray | None:
+        """How much each of the answers counts; None where all count alike."""
+        if self.federation.tally_weights == "uniform":
+            return None
+        row = self.topology.mixed_weights(self.name, r, self.federation.hops)
+        weights = np.array([row.get(member, 0.0) for member in polled])
+        weights /= weights.sum()
+        return weights
 
     async def _wait_for_half(self, r: int) -> None:
         """An automatic warm-up: open the channel once the neighbourhood is right on half of the probes.
@@ -192,30 +211,30 @@ class Node:
             self.warmup = r
 
     async def _hear(self, r: int, own: Vote | Ready) -> dict[NodeName, Any]:
-        """Send this node's word for round r to its neighbours, and wait for theirs."""
+        """Send this node's word for round r to its neighbours, and wait for that of all within reach."""
         self._check_in_step(r)
         self.phase = "barrier"
-        neighbours = self._neighbours(r)
+        neighbours, audible = self._neighbours(r), self._audible(r)
         self.outbox.broadcast(neighbours, own)
         started = self.clock()
-        heard: dict[NodeName, Any] = await self.mailbox.gather(Stage.VOTE, (r, 0), neighbours, self.deadlines.timeout())
-        if len(heard) == len(neighbours):
+        heard: dict[NodeName, Any] = await self.mailbox.gather(Stage.VOTE, (r, 0), audible, self.deadlines.timeout())
+        if len(heard) == len(audible):
             self.deadlines.saw(self.clock() - started)
         self._leave_if_others_left(neighbours)
         return heard
 
     def _with_quorum(self, now: Channel, r: int, answers: list[Answer]) -> Channel:
         """Below the quorum a consensus is no consensus: the round learns from labels alone."""
-        needed = self.quorum or default_quorum(len(self._neighbours(r)) + 1)
+        needed = self.quorum or default_quorum(len(self._audible(r)) + 1)
         if not now.speaks or len(answers) >= needed:
             return now
         log.warning("%d votes, quorum %d: no consensus this round", len(answers), needed, extra={"event": "no-quorum"})
         return Channel(now.label, 0.0)
 
-    async def _distill(self, r: int, answers: list[Answer], now: Channel) -> None:
+    async def _distill(self, r: int, answers: list[Answer], now: Channel, weights: np.ndarray | None) -> None:
         self.phase = "distill"
         if now.trains:
-            await self.compute(self.learner.distill, r, answers, now)
+            await self.compute(self.learner.distill, r, answers, now, weights)
 
     async def _merge(self, r: int) -> bool:
         """Exchange parameters and take the mean; False where the merge was not completed and all is as before."""
@@ -256,6 +275,11 @@ class Node:
 
     def _neighbours(self, r: int) -> list[NodeName]:
         return [NodeName(peer) for peer in self.topology.neighbours(self.name, r)]
+
+    def _audible(self, r: int) -> list[NodeName]:
+        """Whose votes of round r are for this node's tally: those within so many hops."""
+        relays = self.mailbox.relays
+        return self._neighbours(r) if relays is None else relays.awaited(r)
 
     def _tell_all(self, message: Message) -> None:
         self.outbox.broadcast(self._neighbours(max(1, self.round)), message)

@@ -27,9 +27,12 @@ class Outbox:
         await self.transport.drained(peer)
         self.send(peer, message, frames.encode(message))
 
-    def send(self, peer: NodeName, message: Message, frame: bytes) -> None:
-        if self.transport.send(peer, frame):
+    def send(self, peer: NodeName, message: Message, frame: bytes) -> bool:
+        """Whether there was a link to send it over."""
+        sent = self.transport.send(peer, frame)
+        if sent:
             self.ledger.book_sent(peer, message.stage, message.payload, framed_bytes(self.name, peer, len(frame)))
+        return sent
 
 
 def framed_bytes(sender: NodeName, receiver: NodeName, length: int) -> int:

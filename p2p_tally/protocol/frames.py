@@ -20,6 +20,7 @@ from p2p_tally.protocol.messages import (
     Kind,
     Message,
     Ready,
+    Relayed,
     Shard,
     Stage,
     Vote,
@@ -74,6 +75,10 @@ def encode(message: Message) -> bytes:
             fields = (message.round, message.at.value)
         case Welcome():
             fields = ()
+        case Relayed(message=Vote(round, ballot)):
+            fields = (message.origin, message.hops, Kind.VOTE.value, round, ballot)
+        case Relayed(message=Ready(round, right, of)):
+            fields = (message.origin, message.hops, Kind.READY.value, round, right, of)
         case Hello():
             fields = (
                 message.version,
@@ -112,8 +117,20 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Waiting(round, _stage(at))
         case (Kind.WELCOME.value,):
             return Welcome()
+        case (Kind.RELAYED.value, origin, hops, *word):
+            return Relayed(origin, hops, _word(word))
         case fields:
             raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+
+
+def _word(fields: list[Any]) -> Vote | Ready:
+    """What was passed on: the kind and the fields of the message as its origin sent it."""
+    match fields:
+        case [int(kind), round, ballot] if kind == Kind.VOTE:
+            return Vote(round, ballot)
+        case [int(kind), round, right, of] if kind == Kind.READY:
+            return Ready(round, right, of)
+    raise FrameError("something that is not passed on", reason="unknown-kind")
 
 
 def decode_hello(frame: bytes) -> Hello:

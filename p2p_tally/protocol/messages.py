@@ -32,6 +32,7 @@ class Kind(IntEnum):
     WITHDRAW = 8
     WAITING = 9
     WELCOME = 10
+    RELAYED = 11
 
 
 class Stage(IntEnum):
@@ -246,4 +247,28 @@ class Welcome:
     payload: ClassVar[int] = 0
 
 
-Message = Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw | Waiting | Welcome
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """Another node's word for a round, passed on. The ledger books it as what it carries."""
+
+    kind: ClassVar[Kind] = Kind.RELAYED
+    origin: int  # whose word it is: its place among the members in name order
+    hops: int  # links that it has travelled when it arrives
+    message: Vote | Ready
+
+    def __post_init__(self) -> None:
+        _number(self.origin, "origin")
+        _number(self.hops, "hops")
+        if self.hops < 2:
+            raise FrameError(f"{self.hops} hops: what was passed on has come over two links or more", reason="field")
+
+    @property
+    def stage(self) -> Stage:
+        return self.message.stage
+
+    @property
+    def payload(self) -> int:
+        return self.message.payload
+
+
+Message = Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw | Waiting | Welcome | Relayed
