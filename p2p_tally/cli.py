@@ -323,6 +323,12 @@ def sweep(
     checkpoint_seconds: Annotated[
         float, typer.Option(metavar="S", help="least seconds between checkpoints of a run; 0: none")
     ] = 60.0,
+    notes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--note", metavar="TEXT", help="what a reader of the report should know of these runs; repeatable"
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run the cells of an experiment, by seeds. Called again it goes on with what is not finished."""
@@ -337,7 +343,9 @@ def sweep(
     settings = SimulationSettings.parse(given)
     chosen, wanted = choose(loaded, cells), parse_seeds(seeds)
     try:
-        done = run_sweep(loaded, chosen, wanted, folder, jobs=jobs, settings=settings, changes=changed)
+        done = run_sweep(
+            loaded, chosen, wanted, folder, jobs=jobs, settings=settings, changes=changed, notes=notes or []
+        )
     except KeyboardInterrupt:
         raise StoppedError("stopped; the same command goes on with what is not finished") from None
     failed = [job for job in done if job.state == "failed"]
@@ -363,14 +371,17 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="report.html (one file) or report.md (figures beside it)")
     ] = None,
+    notes: Annotated[
+        list[str] | None, typer.Option("--note", metavar="TEXT", help="a paragraph at the report's head; repeatable")
+    ] = None,
 ) -> None:
-    """Tables and figures from runs. Without --out the tables alone, as Markdown."""
+    """What was run, tables, figures and which findings hold. Without --out the tables alone, as Markdown."""
     from runner.report import markdown_tables, write_report
 
     if out is None:
         print(markdown_tables(runs))
     else:
-        write_report(runs, out)
+        write_report(runs, out, notes or [])
         print(f"written: {out}")
 
 

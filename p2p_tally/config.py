@@ -20,6 +20,7 @@ from p2p_tally.ids import Digest, digest
 MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "diloco"]
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
+EngineName = Literal["exact", "stacked", "auto"]
 MergePrecision = Literal["float32", "bfloat16", "int8"]
 TallyWeights = Literal["uniform", "mixing"]
 
@@ -336,7 +337,7 @@ class NodeSettings(Options):
 class SimulationSettings(NodeSettings):
     """What a whole federation in one process needs besides."""
 
-    engine: Literal["exact", "stacked", "auto"] = option(
+    engine: EngineName = option(
         "exact",
         "exact: node by node, bit for bit as launched; stacked: all peers as one batched model, equal to about the "
         "last digits; auto: the faster, and says which",

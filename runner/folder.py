@@ -1,4 +1,4 @@
-"""The run folder: config.toml, rounds.jsonl (written as the run goes), summary.json, the models, accuracy.svg."""
+"""The run folder: config.toml, rounds.jsonl (as the run goes), summary.json, made.json, the models, accuracy.svg."""
 
 import json
 import math
@@ -78,6 +78,7 @@ class RunFolder:
 
         self._lines.close()
         accuracy_figure(run, self.path / "accuracy.svg")
+        run.made.write(self.path)
         temporary = self.path / "summary.json.part"
         temporary.write_text(json.dumps(plain(run.summary())) + "\n", encoding="utf-8")
         temporary.rename(self.path / "summary.json")

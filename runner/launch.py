@@ -21,6 +21,7 @@ from typing import Any
 from p2p_tally.config import Federation, ServiceSettings, write_options
 from p2p_tally.errors import OperatorError, StoppedError
 from p2p_tally.ids import NodeName, ranked_names
+from runner import made
 from runner.folder import CHECKPOINTS, RunFolder
 from runner.record import RoundLine, Run
 
@@ -248,6 +249,7 @@ class Launcher:
             "" if child.final is None else child.final["parameters_sha256"] for child in self.children
         ]
         run.seconds = time.perf_counter() - started
+        run.made = made.here("launch", self.settings.device)
         folder.finish(run)
         if failed:
             names = ", ".join(child.name for child in failed)

@@ -11,6 +11,7 @@ import numpy as np
 
 from p2p_tally.config import Federation
 from p2p_tally.learning.schedule import in_tail
+from runner.made import Made
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Run:
     parameters_sha256: list[str] = field(default_factory=list)
     seconds: float = 0.0
     folder: Path | None = None
+    made: Made = field(default_factory=Made)
 
     @property
     def rounds(self) -> np.ndarray:

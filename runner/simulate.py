@@ -8,11 +8,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any, Literal, Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import torch
 
-from p2p_tally.config import Federation, NodeSettings, SimulationSettings
+from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.learner import Learner
@@ -23,13 +24,12 @@ from p2p_tally.node.node import Node, RoundReport
 from runner.folder import RunFolder
 from runner.keeper import Keepable, Keeper, State, checkpoints_of
 from runner.lines import Lines, OnLine
+from runner.made import here
 from runner.record import Run
 from runner.stacked import Stacked, is_faster
 from topologies import Topology, TopologyError, build
 
 log = logging.getLogger(__name__)
-
-EngineName = Literal["exact", "stacked", "auto"]
 
 
 class Engine(Keepable, Protocol):
@@ -88,6 +88,12 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
     engine = _choose_engine(settings.engine, task, device)
     players: Engine = Stacked(task, topology, device, threads) if engine == "stacked" else Exact(task, topology, device)
     run = Run(task.federation, names)
+    run.made = replace(
+        here(engine, device),
+        private=sum(len(shard) for shard in task.shards),
+        probes=len(task.probes.examples),
+        test=len(task.test),
+    )
     if settings.out is None:
         started = time.perf_counter()
         players.play(Lines(task, run, [on_line]))
@@ -96,7 +102,8 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
         return run
     folder = RunFolder.reopen(settings.out) if resume else RunFolder(settings.out)
     try:
-        folder.begin(task.federation, settings)
+        played = settings.model_copy(update={"engine": engine})
+        folder.begin(task.federation, played)  # config.toml alone reruns it, by the same engine
         run.folder = folder.path
         lines = Lines(task, run, [on_line, folder.add])
         checkpoints = checkpoints_of(folder, task, engine)
@@ -107,6 +114,7 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
         players.play(lines)
         run.seconds = keeper.seconds_played
         for name, learner in zip(names, players.peers(), strict=True):
+            run.made = replace(run.made, parameters=len(learner.parameters))
             run.parameters_sha256.append(learner.parameters.sha256())
             learner.save_model(folder.path / f"{name}.safetensors")
         folder.finish(run)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import tomli_w
 
-from p2p_tally.config import Federation, SimulationSettings
+from p2p_tally.config import EngineName, Federation, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from runner.experiments import FACT_OPTIONS, Cell, Experiment
 from runner.folder import CHECKPOINTS
@@ -45,6 +45,7 @@ class Job:
     cell: Cell
     seed: int
     folder: Path
+    engine: EngineName = "exact"
     state: State = "waiting"
     resumes: bool = False  # from a checkpoint of an earlier sweep
     error: str = ""
@@ -73,7 +74,15 @@ class Job:
         return (self.folder / "config.toml").is_file() and any((self.folder / CHECKPOINTS).glob("*.safetensors"))
 
     def wanted(self) -> str:
-        return tomli_w.dumps(self.federation.model_dump(exclude_none=True, mode="json"))
+        options = self.federation.model_dump(exclude_none=True, mode="json")
+        return tomli_w.dumps({**options, "engine": self.engine})
+
+    def was_wanted(self) -> bool:
+        """Whether what was asked for then is what is asked for now. Options younger than the file had their default."""
+        if not self.config.is_file():
+            return False
+        federation, settings = parse_options(read_options(self.config), SimulationSettings, source=str(self.config))
+        return (federation, settings.engine) == (self.federation, self.engine)
 
 
 def parse_changes(given: Sequence[str]) -> dict[str, str]:
@@ -120,6 +129,7 @@ def sweep(
     jobs: int,
     settings: SimulationSettings,
     changes: Mapping[str, str],
+    notes: Sequence[str] = (),
 ) -> list[Job]:
     """Run what is not finished yet and give every job back, done, kept or failed.
 
@@ -131,8 +141,10 @@ def sweep(
         raise ConfigError(f"--out {out}: {error.strerror}; accepted is a folder that can be made") from None
     with _alone(out):
         # All cells of one seed first: a sweep that is stopped half way then has a whole table of fewer seeds.
-        todo = [Job(cell, seed, out / cell.name / f"seed-{seed}") for seed in seeds for cell in cells]
-        manifest = _manifest(experiment, cells, out, changes)
+        todo = [
+            Job(cell, seed, out / cell.name / f"seed-{seed}", experiment.engine) for seed in seeds for cell in cells
+        ]
+        manifest = _manifest(experiment, cells, out, changes, notes)
         for job in todo:
             _look(job)
         (out / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
@@ -156,14 +168,18 @@ def _alone(out: Path) -> Iterator[None]:
         yield
 
 
-def _manifest(experiment: Experiment, cells: Sequence[Cell], out: Path, changes: Mapping[str, str]) -> dict[str, Any]:
-    """What the report needs to know of the cells. Cells of earlier sweeps into the same folder stay in it."""
+def _manifest(
+    experiment: Experiment, cells: Sequence[Cell], out: Path, changes: Mapping[str, str], notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the report needs to know. Cells and notes of earlier sweeps into the same folder stay in it."""
     known: dict[str, Any] = {}
+    noted: dict[str, None] = {}
     if (out / MANIFEST).is_file():
         before = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
         if before["experiment"] != experiment.name:
             raise ConfigError(f"--out {out}: holds a sweep of {before['experiment']}, not of {experiment.name}")
         known = {cell["name"]: cell for cell in before["cells"]}
+        noted = dict.fromkeys(before.get("notes", []))
     for cell in cells:
         void = FACT_OPTIONS & changes.keys() or (cell.facts.votes_per_round and "probes_per_round" in changes)
         known[cell.name] = {
@@ -178,6 +194,11 @@ def _manifest(experiment: Experiment, cells: Sequence[Cell], out: Path, changes:
     return {
         "experiment": experiment.name,
         "title": experiment.title,
+        "question": experiment.question,
+        "prose": experiment.prose,
+        "notes": list(noted | dict.fromkeys(notes)),
+        "findings": [finding.as_json() for finding in experiment.findings],
+        "cell_names": order,  # also those that are not in this folder: findings speak of them
         "cells": [known[name] for name in order if name in known],
     }
 
@@ -185,7 +206,7 @@ def _manifest(experiment: Experiment, cells: Sequence[Cell], out: Path, changes:
 def _look(job: Job) -> None:
     """Keep what is finished, and what can be gone on with; refuse to mix what is finished with what was asked
     otherwise; clear away the rest."""
-    as_wanted = job.config.is_file() and job.config.read_text(encoding="utf-8") == job.wanted()
+    as_wanted = job.was_wanted()
     if job.finished:
         if not as_wanted:
             raise ConfigError(

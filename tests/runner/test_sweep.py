@@ -14,6 +14,7 @@ import pytest
 from p2p_tally.config import NodeSettings, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from runner.experiments import load_experiment
+from runner.made import read_made
 from runner.simulate import simulate
 from runner.sweep import MANIFEST, choose, parse_changes, parse_seeds, sweep
 from runner.sweep_display import progress
@@ -75,6 +76,12 @@ def test_a_failing_cell_stops_no_other_and_what_is_finished_is_kept(tmp_path: Pa
     again = sweep(experiment, experiment.cells[:1], [0], out, jobs=1, settings=SimulationSettings(), changes={})
     assert [job.state for job in again] == ["kept"]
     assert record.stat().st_mtime_ns == written
+
+    # A file from before an option was known asked for its default.
+    asked = out / "local/seed-0.toml"
+    asked.write_text("".join(line for line in asked.read_text().splitlines(True) if not line.startswith("ballot")))
+    [kept] = sweep(experiment, experiment.cells[:1], [0], out, jobs=1, settings=NodeSettings(), changes={})
+    assert kept.state == "kept"
 
     changed = load_experiment(file, {"rounds": "5"})
     with pytest.raises(ConfigError, match="finished run with other options"):
@@ -196,3 +203,22 @@ def test_the_byte_column_is_left_out_where_a_change_makes_it_void(tmp_path: Path
         sweep(experiment, experiment.cells, [], out, jobs=1, settings=SimulationSettings(), changes=changes)
         cells = json.loads((out / MANIFEST).read_text())["cells"]
         assert [cell["payload_bytes"] is not None for cell in cells] == [known] * 3
+
+
+def test_the_engine_of_an_experiment_plays_its_cells_and_notes_stay(tmp_path: Path) -> None:
+    file = experiment_file(tmp_path, 'engine = "stacked"\n' + MINE)
+    experiment = load_experiment(str(file))
+    out = tmp_path / "out"
+    for notes in (["first"], ["second", "first"]):
+        [job] = sweep(
+            experiment, experiment.cells[:1], [0], out, jobs=1, settings=NodeSettings(), changes={}, notes=notes
+        )
+    assert job.state == "kept"
+    assert json.loads((out / MANIFEST).read_text())["notes"] == ["first", "second"]
+    federation, settings = parse_options(read_options(job.folder / "config.toml"), SimulationSettings)
+    assert settings.engine == "stacked"
+    made = read_made(job.folder)
+    assert (made.engine, made.parameters, made.test) == ("stacked", 4810, 400)
+    assert made.versions is not None and "torch" in made.versions
+    summary = json.loads((job.folder / "summary.json").read_text())
+    assert simulate(federation, settings).parameters_sha256 == summary["parameters_sha256"]
