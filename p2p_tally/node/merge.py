@@ -12,7 +12,7 @@ is dropped whole: a model is the old one or the new one.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -115,7 +115,7 @@ class MergeExchange:
                 round,
                 Stage.SCATTER,
                 step,
-                {peer: parcel.send(run) for peer in others for run in cut[peer][step : step + 1]},
+                ((peer, parcel.send(run)) for peer in others for run in cut[peer][step : step + 1]),
             )
             if 0 <= step - 1 < len(mine):
                 run = mine[step - 1]
@@ -126,7 +126,7 @@ class MergeExchange:
                 mean = parcel.reduce(run, [parts[member] for member in members])
                 if mean is None:
                     return None
-                await self._send(round, Stage.GATHER, step - 1, dict.fromkeys(others, mean))
+                await self._send(round, Stage.GATHER, step - 1, ((peer, mean) for peer in others))
             if step >= 2:
                 owed = {peer: cut[peer][step - 2] for peer in others if step - 2 < len(cut[peer])}
                 collected = await self._collect(round, Stage.GATHER, step - 2, owed, parcel.read)
@@ -158,7 +158,8 @@ class MergeExchange:
         read: Read = self.format.decode if rounds_off else read_plain
         for step in range(len(pieces) + 1):
             for run in pieces[step : step + 1]:
-                await self._send(round, Stage.VECTOR, step, dict.fromkeys(heard, self.format.encode(vector[run])))
+                data = self.format.encode(vector[run])
+                await self._send(round, Stage.VECTOR, step, ((peer, data) for peer in heard))
             if step >= 1:
                 run = pieces[step - 1]
                 parts = await self._collect(round, Stage.VECTOR, step - 1, dict.fromkeys(partners, run), read)
@@ -177,9 +178,9 @@ class MergeExchange:
         heard: dict[NodeName, Announce] = await self.mailbox.gather(Stage.ANNOUNCE, (round, 0), peers, self.timeout())
         return heard
 
-    async def _send(self, round: int, stage: Stage, part: int, data: Mapping[NodeName, bytes]) -> None:
+    async def _send(self, round: int, stage: Stage, part: int, data: Iterable[tuple[NodeName, bytes]]) -> None:
         """Each peer its run. Side by side: a peer that reads slowly holds up no other."""
-        await asyncio.gather(*(self.outbox.stream(peer, Shard(round, stage, part, run)) for peer, run in data.items()))
+        await asyncio.gather(*(self.outbox.stream(peer, Shard(round, stage, part, run)) for peer, run in data))
 
     async def _collect(
         self, round: int, stage: Stage, part: int, owed: dict[NodeName, slice], read: Read

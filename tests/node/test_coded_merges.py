@@ -1,7 +1,7 @@
 """Coded merges over the memory transport: identical bits, nothing lost, and whole parameters where bases differ."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -164,9 +164,9 @@ async def test_a_merge_that_is_refused_changes_nothing(stage: Stage, how: Callab
     liar = peers[1].member.exchange
     send = liar._send
 
-    async def send_bad(round: int, at: Stage, number: int, parts: dict[NodeName, bytes]) -> None:
+    async def send_bad(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
         if (round, at) == (8, stage):
-            parts = {peer: how(data) for peer, data in parts.items()}
+            parts = [(peer, how(data)) for peer, data in parts]
         await send(round, at, number, parts)
 
     with runs_of(SMALL_RUN):
