@@ -17,7 +17,7 @@ from p2p_tally.config import Federation, NodeSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.schedule import evaluates
+from p2p_tally.learning.schedule import check_graph, evaluates
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node, RoundReport
@@ -73,7 +73,7 @@ def check_engine(name: str) -> EngineName:
 
 def make_topology(federation: Federation) -> Topology:
     try:
-        return build(
+        topology = build(
             federation.topology,
             ranked_names(federation.nodes),
             degree=federation.degree,
@@ -81,6 +81,8 @@ def make_topology(federation: Federation) -> Topology:
         )
     except TopologyError as error:
         raise ConfigError(str(error)) from None
+    check_graph(federation, topology)
+    return topology
 
 
 def _simulate(federation: Federation, settings: NodeSettings, on_line: OnLine, engine: EngineName, threads: int) -> Run:

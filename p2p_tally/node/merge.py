@@ -87,6 +87,8 @@ class MergeExchange:
             self.outbox.broadcast(heard, Withdraw(round))
             return None
         self._broken = False
+        if taking_part == [self.name]:
+            return Merged(vector)  # the mean over one is no merge that others could build on
         parcel = self._parcel(vector, feedback, [announced[peer].base for peer in taking_part])
         result = None if parcel is None else await self._all_reduce(round, parcel, taking_part)
         if result is None:
@@ -101,7 +103,8 @@ class MergeExchange:
         if set(bases) != {feedback.name}:
             log.info("bases differ: this merge sends whole parameters", extra={"event": "merge-whole"})
             return Parameters(vector, feedback)
-        changes = Changes(vector, feedback, self.format)
+        # Since nothing but zeros a change is the model itself, of which every part is needed.
+        changes = Changes(vector, feedback, self.format if feedback.base.any() else self.format.dense)
         return changes if changes.fits else None
 
     async def _all_reduce(self, round: int, parcel: Parcel, members: list[NodeName]) -> Merged | None:
@@ -145,7 +148,8 @@ class MergeExchange:
         """
         neighbours = [peer for peer in weights if peer != self.name]
         heard = await self._announce(round, neighbours, Announce(round, b""))
-        rounds_off = not self.format.plain
+        coding = self.format.dense  # what is swapped is no change
+        rounds_off = not coding.plain
         if rounds_off and not fits(vector):
             self.outbox.broadcast(heard, Withdraw(round))
             return None
@@ -155,17 +159,17 @@ class MergeExchange:
         scale = 1.0 / sum(weights[peer] for peer in closed)
         result = np.empty_like(vector)
         pieces = runs(slice(0, len(vector)))
-        read: Read = self.format.decode if rounds_off else read_plain
+        read: Read = coding.decode if rounds_off else read_plain
         for step in range(len(pieces) + 1):
             for run in pieces[step : step + 1]:
-                data = self.format.encode(vector[run])
+                data = coding.encode(vector[run])
                 await self._send(round, Stage.VECTOR, step, ((peer, data) for peer in heard))
             if step >= 1:
                 run = pieces[step - 1]
                 parts = await self._collect(round, Stage.VECTOR, step - 1, dict.fromkeys(partners, run), read)
                 partners = list(parts)
                 if not self._broken:
-                    parts[self.name] = own = self.format.rounded(vector[run]) if rounds_off else vector[run]
+                    parts[self.name] = own = coding.rounded(vector[run]) if rounds_off else vector[run]
                     result[run] = merging.weighted_sum(
                         [parts[peer] for peer in closed], [weights[peer] * scale for peer in closed]
                     )

@@ -111,7 +111,7 @@ class Node:
         self.mailbox.answer_waiting = self._answer_waiting
         self.mailbox.say_waiting = lambda r, at: self.outbox.broadcast(self._neighbours(r), Waiting(r, at))
         self.outbox = Outbox(name, transport, self.ledger)
-        coding = ChangeFormat(self.federation.merge_precision)
+        coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
         self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout, coding)
 
     async def run(self) -> None:
