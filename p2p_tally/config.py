@@ -165,6 +165,15 @@ class Federation(Options):
         metavar="HOW",
         agreed=True,
     )
+    merge_top_k: float = option(
+        0.0,
+        "share of the change that a merge sends, the largest values; the rest waits for the next; 0: all of it",
+        "a number from 0, below 1",
+        metavar="SHARE",
+        agreed=True,
+        ge=0,
+        lt=1,
+    )
     ballot: BallotCoding = option(
         "byte", "how votes are written", "byte, packed or coded", metavar="CODING", agreed=True
     )

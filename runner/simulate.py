@@ -17,7 +17,7 @@ from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSet
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.schedule import evaluates
+from p2p_tally.learning.schedule import check_graph, evaluates
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node, RoundReport
@@ -70,7 +70,7 @@ def simulate(
 
 def make_topology(federation: Federation) -> Topology:
     try:
-        return build(
+        topology = build(
             federation.topology,
             ranked_names(federation.nodes),
             degree=federation.degree,
@@ -78,6 +78,8 @@ def make_topology(federation: Federation) -> Topology:
         )
     except TopologyError as error:
         raise ConfigError(str(error)) from None
+    check_graph(federation, topology)
+    return topology
 
 
 def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnLine, threads: int, resume: bool) -> Run:

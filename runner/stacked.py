@@ -69,12 +69,10 @@ class Stacked:
         self.names = self.stack.names
         self.device = self.stack.device
         self.ballots = ballot_format(self.stack.template)
-        self.coding = ChangeFormat(self.federation.merge_precision)
-        self.coded = (
-            None
-            if self.coding.plain or not self.federation.merge_every
-            else CodedMerge(self.stack.parameters, self.coding, self.method.common_start)
-        )
+        coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
+        # A peer alone has nobody to send a change to.
+        sends_changes = not coding.plain and bool(self.federation.merge_every) and len(self.names) > 1
+        self.coded = CodedMerge(self.stack.parameters, coding, self.method.common_start) if sends_changes else None
         # The round after which each peer's channel opens; 0 is no round, None an automatic warm-up that lasts.
         warmup = self.federation.warmup
         self.warmup: list[int | None] = [warmup if isinstance(warmup, int) else None] * len(self.names)
@@ -295,7 +293,7 @@ class Stacked:
 
     def _merge(self, sent: stacked_bytes.Sent, graph: Neighbourhoods, r: int) -> bool:
         parameters = self.stack.parameters
-        stacked_bytes.merge(sent, graph, r, parameters.shape[1], self.coding)
+        stacked_bytes.merge(sent, graph, r, parameters.shape[1], self.coded)
         average: Tensor | None  # [N, W] or [1, W]
         kept = None
         if self.coded is None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.methods import METHODS, Sent
+from topologies import Topology
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,15 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
             "eval_every": federation.eval_every or _cadence(federation.rounds, tail, merge_every, cheap_to_evaluate),
         }
     )
+
+
+def check_graph(federation: Federation, topology: Topology | None) -> None:
+    """Refuse what needs everyone to be a neighbour of everyone; None: a node that knows no more than its neighbours."""
+    if federation.merge_top_k and (topology is None or topology.varies or not topology.is_complete()):
+        raise ConfigError(
+            f"--merge-top-k {federation.merge_top_k:g}: peers send a part of their change since a model that all have; "
+            "accepted on --topology mesh"
+        )
 
 
 def _alpha(federation: Federation, labelled: bool) -> float:

@@ -131,7 +131,7 @@ class Node:
             self.mailbox.relays = Relays(name, topology, self.federation.hops, self.outbox)
             near = lru_cache(4)(lambda round: next_words(self.federation, round)[-1])
             self.mailbox.last_near = lambda: near(self.round + 1)
-        coding = ChangeFormat(self.federation.merge_precision)
+        coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
         self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout, coding)
 
     async def run(self, announce: bool = True) -> None:

@@ -33,13 +33,23 @@ async def test_same_bits_and_same_bytes(
     assert sum(result["framed_bytes"] for result in results) / 6 == line.framed_bytes
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph["topology"])
 @pytest.mark.parametrize("method", ["tally", "diloco"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"merge_precision": "bfloat16"},
+        {"merge_precision": "int8"},
+        {"merge_precision": "int8", "merge_top_k": 0.1},
+        {"merge_precision": "float32", "merge_top_k": 0.1},
+        {"merge_precision": "bfloat16", "topology": "ring"},
+        {"merge_precision": "int8", "topology": "gossip", "degree": 4},
+    ],
+    ids=str,
+)
 async def test_coded_merges_give_the_same_bits_and_bytes(
-    method: str, graph: dict[str, object], precision: str, tmp_path: Path
+    options: dict[str, object], method: str, tmp_path: Path
 ) -> None:
-    await test_same_bits_and_same_bytes(method, {**graph, "merge_precision": precision}, 2, tmp_path)
+    await test_same_bits_and_same_bytes(method, options, 2, tmp_path)
 
 
 async def test_an_automatic_warm_up_opens_alike(tmp_path: Path) -> None:

@@ -97,6 +97,8 @@ def test_what_coded_merges_send() -> None:
         "float32": 6 * 2 * 7 / 8 * 4 * 4810,
         "bfloat16": 6 * 2 * 7 / 8 * 2 * 4810,
         "int8": 6 * 2 * 7 / 8 * (4810 + 8 * 3 * 4),
+        # 61 of 601 or 602 values and one scale; their places in l = 3 bits, and 61 + 75 bits of unary.
+        "int8-top10": 2 * 7 / 8 * ((4810 + 8 * 3 * 4) + 5 * 8 * (61 + 4 + 40)),
     }
     assert len({found.payload_bytes for found in cells.values()}) == 1  # the paper counts float32
 
