@@ -11,10 +11,11 @@ from itertools import pairwise
 import numpy as np
 
 from p2p_tally.ids import ranked_names
-from p2p_tally.node.merge import runs, segments, to_mask
+from p2p_tally.node.merge import runs, segments
 from p2p_tally.node.outbox import framed_bytes
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ledger import Count
+from p2p_tally.protocol.masks import to_mask
 from p2p_tally.protocol.messages import Announce, Message, Ready, Relayed, Shard, Stage, Vote
 from runner.stacked_graph import Neighbourhoods
 from topologies.reach import Reach

@@ -10,7 +10,7 @@ is dropped whole: a model is the old one or the new one.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +22,7 @@ from p2p_tally.learning.parameters import checked_vector
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.outbox import Outbox
 from p2p_tally.protocol.frames import CHUNK_BYTES
+from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Announce, Shard, Stage, Withdraw
 
 log = logging.getLogger(__name__)
@@ -41,17 +42,6 @@ def segments(length: int, parts: int) -> list[slice]:
 def runs(whole: slice) -> list[slice]:
     """A segment cut into the runs that travel."""
     return [slice(start, min(start + RUN, whole.stop)) for start in range(whole.start, whole.stop, RUN)]
-
-
-def to_mask(present: Iterable[NodeName], members: Sequence[NodeName]) -> bytes:
-    """A bit for each member, in name order."""
-    bits = np.isin(np.array(members), np.array(list(present)))
-    return np.packbits(bits).tobytes()
-
-
-def from_mask(mask: bytes, members: Sequence[NodeName]) -> set[NodeName]:
-    bits = np.unpackbits(np.frombuffer(mask, np.uint8))
-    return {member for member, bit in zip(members, bits, strict=False) if bit}
 
 
 def participants(announced: dict[NodeName, bytes], members: Sequence[NodeName]) -> list[NodeName]:

@@ -18,11 +18,14 @@ from p2p_tally.protocol.messages import (
     Hello,
     Here,
     Kind,
+    Lost,
     Message,
+    News,
     Ready,
     Relayed,
     Shard,
     Stage,
+    Tidings,
     Vote,
     Waiting,
     Welcome,
@@ -59,6 +62,12 @@ class Limits:
 
 
 def encode(message: Message) -> bytes:
+    packed: bytes = msgpack.packb(_fields(message))
+    return packed
+
+
+def _fields(message: Message) -> tuple[Any, ...]:
+    """The kind, and what follows it."""
     fields: tuple[Any, ...]
     match message:
         case Vote():
@@ -75,10 +84,12 @@ def encode(message: Message) -> bytes:
             fields = (message.round, message.at.value)
         case Welcome():
             fields = ()
-        case Relayed(message=Vote(round, ballot)):
-            fields = (message.origin, message.hops, Kind.VOTE.value, round, ballot)
-        case Relayed(message=Ready(round, right, of)):
-            fields = (message.origin, message.hops, Kind.READY.value, round, right, of)
+        case Relayed():
+            fields = (message.origin, message.hops, *_fields(message.message))
+        case News():
+            fields = (message.origin, message.number, *_fields(message.message))
+        case Lost():
+            fields = (message.missing,)
         case Hello():
             fields = (
                 message.version,
@@ -90,8 +101,7 @@ def encode(message: Message) -> bytes:
                 message.digest,
                 message.fields,
             )
-    packed: bytes = msgpack.packb((message.kind.value, *fields))
-    return packed
+    return (message.kind.value, *fields)
 
 
 def decode(frame: bytes, limits: Limits) -> Message:
@@ -109,28 +119,39 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Announce(round, present)
         case (Kind.BYE.value, round):
             return Bye(round)
-        case (Kind.HERE.value, round):
-            return Here(round)
         case (Kind.WITHDRAW.value, round):
             return Withdraw(round)
-        case (Kind.WAITING.value, round, at):
-            return Waiting(round, _stage(at))
+        case (Kind.HERE.value | Kind.WAITING.value | Kind.LOST.value, *_) as fields:
+            return _tidings(fields)
         case (Kind.WELCOME.value,):
             return Welcome()
-        case (Kind.RELAYED.value, origin, hops, *word):
-            return Relayed(origin, hops, _word(word))
+        case (Kind.RELAYED.value, origin, hops, int(), *_) as fields:
+            return Relayed(origin, hops, _word(fields[3:]))
+        case (Kind.NEWS.value, origin, number, int(), *_) as fields:
+            return News(origin, number, _tidings(fields[3:]))
         case fields:
             raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
 
 
-def _word(fields: list[Any]) -> Vote | Ready:
+def _word(fields: tuple[Any, ...]) -> Vote | Ready:
     """What was passed on: the kind and the fields of the message as its origin sent it."""
     match fields:
-        case [int(kind), round, ballot] if kind == Kind.VOTE:
+        case (Kind.VOTE.value, round, ballot):
             return Vote(round, ballot)
-        case [int(kind), round, right, of] if kind == Kind.READY:
+        case (Kind.READY.value, round, right, of):
             return Ready(round, right, of)
-    raise FrameError("something that is not passed on", reason="unknown-kind")
+    raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+
+
+def _tidings(fields: tuple[Any, ...]) -> Tidings:
+    match fields:
+        case (Kind.HERE.value, round):
+            return Here(round)
+        case (Kind.WAITING.value, round, at):
+            return Waiting(round, _stage(at))
+        case (Kind.LOST.value, missing):
+            return Lost(missing)
+    raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
 
 
 def decode_hello(frame: bytes) -> Hello:

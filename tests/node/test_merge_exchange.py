@@ -15,12 +15,13 @@ from p2p_tally.ids import NodeName, in_order, ranked_names
 from p2p_tally.node import merge
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
-from p2p_tally.node.merge import MergeExchange, from_mask, participants, runs, segments, to_mask
+from p2p_tally.node.merge import MergeExchange, participants, runs, segments
 from p2p_tally.node.outbox import Outbox, framed_bytes
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.frames import CHUNK_BYTES, Limits
 from p2p_tally.protocol.ledger import Ledger
+from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Announce, Hello, Message, Shard, Stage, Withdraw
 
 SMALL_RUN = 4  # parameters, in place of 65,536

@@ -16,8 +16,11 @@ from p2p_tally.protocol.messages import (
     Hello,
     Here,
     Kind,
+    Lost,
     Message,
+    News,
     Ready,
+    Relayed,
     Shard,
     Stage,
     Vote,
@@ -38,6 +41,9 @@ KINDS = {
     "WITHDRAW": 8,
     "WAITING": 9,
     "WELCOME": 10,
+    "RELAYED": 11,
+    "NEWS": 12,
+    "LOST": 13,
 }
 STAGES = {"VOTE": 1, "READY": 2, "VECTOR": 3, "SCATTER": 4, "GATHER": 5, "ANNOUNCE": 6, "HANDSHAKE": 7}
 
@@ -69,6 +75,10 @@ def test_each_kind_is_one_message() -> None:
         (Here(0), Stage.HANDSHAKE, 0),
         (Withdraw(1), Stage.HANDSHAKE, 0),
         (Waiting(1, Stage.VOTE), Stage.HANDSHAKE, 0),
+        (Relayed(2, 3, Vote(1, b"\x01\x02\x03")), Stage.VOTE, 3),
+        (Relayed(2, 3, Ready(1, 3, 4)), Stage.READY, 2),
+        (News(2, 9, Here(1)), Stage.HANDSHAKE, 0),
+        (Lost(b"\x80"), Stage.HANDSHAKE, 0),
     ],
 )
 def test_what_the_ledger_books(message: Message, stage: Stage, payload: int) -> None:
@@ -117,6 +127,10 @@ def test_no_number(make: Any, number: object) -> None:
         lambda: Announce(0, b""),
         lambda: Shard(0, Stage.VECTOR, 0, bytes(4)),
         lambda: Withdraw(0),
+        lambda: Relayed(0, 1, Vote(1, b"")),  # over one link nothing has been passed on
+        lambda: Relayed(-1, 2, Vote(1, b"")),
+        lambda: News(0, MAX_NUMBER + 1, Here(1)),
+        lambda: Lost("x"),
     ],
 )
 def test_rounds_count_from_one(make: Any) -> None:
