@@ -12,11 +12,11 @@ import numpy as np
 
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.feedback import NAME_BYTES
-from p2p_tally.node.merge import to_mask
 from p2p_tally.node.outbox import framed_bytes
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.ledger import Count
+from p2p_tally.protocol.masks import to_mask
 from p2p_tally.protocol.messages import Announce, Message, Ready, Relayed, Shard, Stage, Vote
 from p2p_tally.protocol.segments import runs, segments
 from runner.stacked_graph import Neighbourhoods

@@ -24,23 +24,13 @@ from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.outbox import Outbox
 from p2p_tally.node.parcels import PLAIN, Changes, Merged, Parameters, Parcel, read_plain
 from p2p_tally.protocol.changes import ChangeFormat, fits
+from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Announce, Shard, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
 
 log = logging.getLogger(__name__)
 
 Read = Callable[[bytes, int], np.ndarray]
-
-
-def to_mask(present: Iterable[NodeName], members: Sequence[NodeName]) -> bytes:
-    """A bit for each member, in name order."""
-    bits = np.isin(np.array(members), np.array(list(present)))
-    return np.packbits(bits).tobytes()
-
-
-def from_mask(mask: bytes, members: Sequence[NodeName]) -> set[NodeName]:
-    bits = np.unpackbits(np.frombuffer(mask, np.uint8))
-    return {member for member, bit in zip(members, bits, strict=False) if bit}
 
 
 def participants(announced: dict[NodeName, bytes], members: Sequence[NodeName]) -> list[NodeName]:

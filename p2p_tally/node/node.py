@@ -5,6 +5,7 @@ The simulator and the daemon run this same loop; they differ in the transport, i
 """
 
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -46,6 +47,9 @@ from p2p_tally.protocol.messages import (
 from topologies import Topology
 
 log = logging.getLogger(__name__)
+
+# Those who wait far away are answered together, at most this often.
+ANSWER_SECONDS = 0.2
 
 Compute = Callable[..., Awaitable[Any]]
 
@@ -113,6 +117,7 @@ class Node:
         self.phase = "waiting"
         self.stopping = False
         self.between_rounds = True  # nothing of the next round has been done yet
+        self._told_afar = -math.inf  # when those afar that wait were last told that this node is at work
         # The round after which the channel opens; None while an automatic warm-up lasts.
         self.warmup = self.federation.warmup if isinstance(self.federation.warmup, int) else None
 
@@ -125,10 +130,14 @@ class Node:
         if self.ballots.form == "coded":
             self.mailbox.labels = learner.probes.labels_of
         self.mailbox.answer_waiting = self._answer_waiting
-        self.mailbox.say_waiting = lambda r, at: self.outbox.broadcast(self._neighbours(r), Waiting(r, at))
+        self.mailbox.say_waiting = self._say_waiting
+        self.mailbox.rounds = self.federation.rounds
         self.outbox = Outbox(name, transport, self.ledger)
+        self.relays: Relays | None = None
         if self.federation.hops != 1:
-            self.mailbox.relays = Relays(name, topology, self.federation.hops, self.outbox)
+            self.relays = self.mailbox.relays = Relays(
+                name, topology, self.federation.hops, self.outbox, lambda: self.round + 1
+            )
             near = lru_cache(4)(lambda round: next_words(self.federation, round)[-1])
             self.mailbox.last_near = lambda: near(self.round + 1)
         coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
@@ -141,6 +150,7 @@ class Node:
         """
         if announce:
             self._tell_all(Here(self.round))
+            self._tell_afar(Here(self.round))
         try:
             while self.round < self.federation.rounds and not self.stopping:
                 try:
@@ -151,6 +161,8 @@ class Node:
             log.info("round %d abandoned", self.round + 1, extra={"event": "abandoned"})
         self.phase = "done" if self.round >= self.federation.rounds else "stopped"
         self._tell_all(Bye(self.round))
+        if self.relays is not None:
+            self.relays.over = True
 
     async def _play(self, r: int) -> None:
         """Round r of Algorithm 1."""
@@ -233,7 +245,10 @@ class Node:
         self._check_in_step(r)
         self.phase = "barrier"
         neighbours, audible = self._neighbours(r), self._audible(r)
-        self.outbox.broadcast(neighbours, own)
+        if self.relays is None:
+            self.outbox.broadcast(neighbours, own)
+        else:
+            self.relays.speak(r, own)
         started = self.clock()
         heard: dict[NodeName, Any] = await self.mailbox.gather(Stage.VOTE, (r, 0), audible, self.deadlines.timeout())
         if len(heard) == len(audible):
@@ -285,6 +300,7 @@ class Node:
         log.warning("behind: from round %d to %d", self.round, theirs + 1, extra={"event": "catch-up"})
         self.round = min(theirs + 1, self.federation.rounds)
         self._tell_all(Here(self.round))
+        self._tell_afar(Here(self.round))
 
     def _leave_if_others_left(self, neighbours: list[NodeName]) -> None:
         """Asked to stop, this node finishes its round; but not a round that others, asked too, have not played."""
@@ -296,11 +312,22 @@ class Node:
 
     def _audible(self, r: int) -> list[NodeName]:
         """Whose votes of round r are for this node's tally: those within so many hops."""
-        relays = self.mailbox.relays
-        return self._neighbours(r) if relays is None else relays.awaited(r)
+        return self._neighbours(r) if self.relays is None else self.relays.audible(r)
 
     def _tell_all(self, message: Message) -> None:
         self.outbox.broadcast(self._neighbours(max(1, self.round)), message)
+
+    def _tell_afar(self, here: Here) -> None:
+        """Where votes come from afar: this node is there again, and misses others than it may have said before."""
+        if self.relays is not None and here.round:
+            self.relays.tell(here)
+            self.relays.tell_lost(self.mailbox.silent)
+
+    def _say_waiting(self, r: int, at: Stage) -> None:
+        self.outbox.broadcast(self._neighbours(r), Waiting(r, at))
+        if self.relays is not None and at is Stage.VOTE:
+            self.relays.tell(Waiting(r, at))
+            self.relays.urge(r)
 
     # --- what the transport tells
 
@@ -316,8 +343,14 @@ class Node:
 
     def _answer_waiting(self, peer: NodeName, r: int) -> None:
         """A peer waits in round r: if this node is not so far yet, it is at work, and says so."""
-        if self.round < r and self.phase != "waiting":
-            self.outbox.send(peer, Here(self.round), frames.encode(Here(self.round)))
+        if self.round >= r or self.phase == "waiting":
+            return
+        here = Here(self.round)
+        if self.relays is None or peer in self._neighbours(r):
+            self.outbox.send(peer, here, frames.encode(here))
+        elif self.clock() > self._told_afar + ANSWER_SECONDS:
+            self._told_afar = self.clock()
+            self.relays.tell(here)  # to all at once: others wait too
 
     def link_down(self, peer: NodeName) -> None:
         self.mailbox.lost(peer)

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from p2p_tally.ids import NodeName, in_order, ranked_names
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
-from p2p_tally.node.merge import MergeExchange, from_mask, participants, to_mask
+from p2p_tally.node.merge import MergeExchange, participants
 from p2p_tally.node.outbox import Outbox, framed_bytes
 from p2p_tally.protocol import frames
 from p2p_tally.protocol import segments as cutting
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.frames import CHUNK_BYTES, Limits
 from p2p_tally.protocol.ledger import Ledger
+from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Announce, Hello, Message, Shard, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
 
