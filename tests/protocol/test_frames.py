@@ -385,7 +385,7 @@ def test_a_federations_own_largest_messages_fit(ballot: int, members: int, mergi
         Ready(MAX_NUMBER, MAX_NUMBER, MAX_NUMBER),
         Announce(MAX_NUMBER, bytes((members + 7) // 8)),
         Withdraw(MAX_NUMBER),
-        Relayed(members, members, Vote(MAX_NUMBER, bytes(ballot))),
+        Relayed(members, 2 + members, Vote(MAX_NUMBER, bytes(ballot))),
         News(members, MAX_NUMBER, Lost(bytes((members + 7) // 8))),
     ]
     if merging:
