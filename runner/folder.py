@@ -57,7 +57,7 @@ class RunFolder:
         kept = [line for line in read_lines(path) if line.round <= upto]
         self._lines.close()
         temporary = path.with_suffix(".part")
-        temporary.write_text("".join(_as_text(line) for line in kept), encoding="utf-8")
+        temporary.write_text("".join(as_text(line) for line in kept), encoding="utf-8")
         temporary.rename(path)
         self._lines = path.open("a", encoding="utf-8", buffering=1)
         return kept
@@ -66,7 +66,7 @@ class RunFolder:
         write_options(self.path / "config.toml", federation, settings)
 
     def add(self, line: RoundLine) -> None:
-        self._lines.write(_as_text(line))
+        self._lines.write(as_text(line))
 
     def sync(self) -> None:
         """The lines so far are on the disk when this returns."""
@@ -137,7 +137,8 @@ def read_lines(path: Path) -> list[RoundLine]:
     return lines
 
 
-def _as_text(line: RoundLine) -> str:
+def as_text(line: RoundLine) -> str:
+    """A line of rounds.jsonl."""
     return json.dumps(plain(line.as_json())) + "\n"
 
 

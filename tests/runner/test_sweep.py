@@ -6,16 +6,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from p2p_tally.config import NodeSettings, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
-from runner.experiments import load_experiment
+from runner.experiments import Cell, Experiment, load_experiment
 from runner.simulate import simulate
-from runner.sweep import MANIFEST, choose, parse_changes, parse_seeds, sweep
+from runner.sweep import MANIFEST, Job, LocalCells, choose, parse_changes, parse_seeds, sweep
 from runner.sweep_display import progress
 
 MINE = """
@@ -46,6 +46,14 @@ def experiment_file(folder: Path, text: str = MINE) -> Path:
     return path
 
 
+def run_sweep(
+    experiment: Experiment, cells: Sequence[Cell], seeds: list[int], out: Path, changes: dict[str, str] | None = None
+) -> list[Job]:
+    return sweep(
+        experiment, cells, seeds, out, where=LocalCells(1), settings=SimulationSettings(), changes=changes or {}
+    )
+
+
 def test_a_failing_cell_stops_no_other_and_what_is_finished_is_kept(tmp_path: Path) -> None:
     out, file = tmp_path / "out", str(experiment_file(tmp_path))
     other = out / "local/seed-0/checkpoints/checkpoint-00000003.safetensors"  # of who knows what options
@@ -72,13 +80,13 @@ def test_a_failing_cell_stops_no_other_and_what_is_finished_is_kept(tmp_path: Pa
 
     written = record.stat().st_mtime_ns
     experiment = load_experiment(file)
-    again = sweep(experiment, experiment.cells[:1], [0], out, jobs=1, settings=SimulationSettings(), changes={})
+    again = run_sweep(experiment, experiment.cells[:1], [0], out)
     assert [job.state for job in again] == ["kept"]
     assert record.stat().st_mtime_ns == written
 
     changed = load_experiment(file, {"rounds": "5"})
     with pytest.raises(ConfigError, match="finished run with other options"):
-        sweep(changed, changed.cells[:1], [0], out, jobs=1, settings=SimulationSettings(), changes={"rounds": "5"})
+        run_sweep(changed, changed.cells[:1], [0], out, {"rounds": "5"})
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
@@ -104,7 +112,7 @@ def test_an_interrupted_cell_goes_on_to_the_same_bits(
     folder = out / "local/seed-0"
     wait_until(lambda: list(folder.glob("checkpoints/*.safetensors")), "no checkpoint")
     with pytest.raises(ConfigError, match="another sweep is running"):
-        sweep(load_experiment(str(file)), [], [0], out, jobs=1, settings=SimulationSettings(), changes={})
+        run_sweep(load_experiment(str(file)), [], [0], out)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == code
@@ -186,13 +194,13 @@ def test_a_folder_holds_one_experiment(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(json.dumps({"experiment": "other", "cells": []}))
     experiment = load_experiment("default")
     with pytest.raises(ConfigError, match="holds a sweep of other, not of default"):
-        sweep(experiment, experiment.cells, [0], tmp_path, jobs=1, settings=SimulationSettings(), changes={})
+        run_sweep(experiment, experiment.cells, [0], tmp_path)
 
 
 def test_the_byte_column_is_left_out_where_a_change_makes_it_void(tmp_path: Path) -> None:
     for changes, known in (({"model": "mlp"}, False), ({"data": "npz:x"}, True)):
         experiment = load_experiment("hybrid-small", changes)
         out = tmp_path / "-".join(changes)
-        sweep(experiment, experiment.cells, [], out, jobs=1, settings=SimulationSettings(), changes=changes)
+        run_sweep(experiment, experiment.cells, [], out, changes)
         cells = json.loads((out / MANIFEST).read_text())["cells"]
         assert [cell["payload_bytes"] is not None for cell in cells] == [known] * 3
