@@ -177,23 +177,37 @@ def launch(
     *,
     config: ConfigFile = None,
     resume: ResumeFolder = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "local",
+    cpus_per_node: Annotated[float, typer.Option(metavar="C", help="ray: CPUs that a node asks for")] = 1.0,
+    gpus_per_node: Annotated[float, typer.Option(metavar="G", help="ray: GPUs that a node asks for, 0.5 too")] = 0.0,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="ray: let nodes on several machines talk without transport security")
+    ] = False,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
-    """Run N nodes as daemons on this machine, over real sockets. Ctrl-C ends them all; --resume goes on."""
+    """Run N nodes as daemons over real sockets, on this machine or on Ray. Ctrl-C ends them all; --resume goes on."""
+    from runner.daemons import Daemons, LocalDaemons
     from runner.folder import resume_options
     from runner.launch import launch as run_daemons
     from runner.progress import Progress
 
     if resume is not None:
         if given or config:
-            raise ConfigError("--resume: goes on with the run as it was; no other option is accepted beside it")
+            raise ConfigError("--resume: goes on with the run as it was; accepted beside it is --engine")
         federation, settings = resume_options(resume, ServiceSettings)
     else:
         federation, settings = collect_options(given, config, ServiceSettings)
         settings = _with_folder(federation, settings)
+    where: Daemons = LocalDaemons()
+    if _on_ray(engine):
+        from runner.ray_daemons import RayDaemons
+        from runner.ray_engine import Request
+
+        where = RayDaemons(ray_address, Request("node", cpus_per_node, gpus_per_node), federation.nodes, insecure)
     with Progress(federation.rounds) as progress:
-        run = run_daemons(federation, settings, progress.show, resume is not None)
+        run = run_daemons(federation, settings, progress.show, resume is not None, where)
     _show_run(run, as_json)
 
 

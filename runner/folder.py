@@ -137,6 +137,22 @@ def read_lines(path: Path) -> list[RoundLine]:
     return lines
 
 
+def put_file(path: Path, content: bytes) -> None:
+    """Write a file in one go: it is there whole, or as it was before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_bytes(content)
+    temporary.rename(path)
+
+
+def keep_newest(checkpoint: Path, count: int = 2) -> None:
+    """Of the checkpoints up to this one the newest; later ones are of before the run went back."""
+    found = sorted(checkpoint.parent.glob("*.safetensors"))
+    last = found.index(checkpoint) + 1
+    for old in found[: max(0, last - count)] + found[last:]:
+        old.unlink()
+
+
 def as_text(line: RoundLine) -> str:
     """A line of rounds.jsonl."""
     return json.dumps(plain(line.as_json())) + "\n"

@@ -5,13 +5,14 @@ comes of it leaves as bytes, so the machines need no disk in common.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +21,7 @@ LINE_BYTES = 1 << 24
 # Below the outpost's folder: what the process says of itself, and the run folder.
 LOG, RUN = "log", "run"
 # What is sent on as soon as it is there, so that an interrupted run can go on elsewhere.
-SENT_AT_ONCE = (f"{RUN}/config.toml", f"{RUN}/checkpoints/*.safetensors")
+SENT_AT_ONCE = (f"{RUN}/config.toml", f"{RUN}/checkpoints/**/*.safetensors")
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,12 @@ class Order:
 
 @dataclass(frozen=True)
 class Told:
-    """One line that the process said, with files that were new by then; at the end its exit code and all files."""
+    """A line that the process said, with files that were new by then; at the end its exit code and all that is new."""
 
     line: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict)
     code: int | None = None
+    present: frozenset[str] | None = None  # at the end: all files that there are
 
 
 class Outpost:
@@ -57,7 +59,8 @@ class Outpost:
 
     async def listen(self, host: str) -> tuple[int, int]:
         """Open a socket for the process to inherit: its port, and its descriptor."""
-        self._listener = socket.create_server((host, 0), backlog=128)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, 0), family=family, backlog=128)
         return self._listener.getsockname()[1], self._listener.fileno()
 
     async def run(self, order: Order) -> AsyncIterator[Told]:
@@ -80,8 +83,8 @@ class Outpost:
         async for line in process.stdout:
             yield Told(line.decode().rstrip("\n"), self._news())
         code = await process.wait()
-        every = [path for path in self.folder.rglob("*") if path.is_file()]
-        yield Told("", {str(path.relative_to(self.folder)): path.read_bytes() for path in every}, code)
+        present = frozenset(self._name(path) for path in self.folder.rglob("*") if path.is_file())
+        yield Told("", self._news(("**/*",)), code, present)
 
     def _unpack(self, order: Order) -> Path | None:
         """Write the order's files; the directory to start in, None for the one where this outpost is."""
@@ -93,16 +96,19 @@ class Outpost:
         directory = Path(order.directory)
         return directory if order.directory and directory.is_dir() else None
 
-    def _news(self) -> dict[str, bytes]:
-        """Files to be sent at once that were not sent as they now are."""
+    def _news(self, patterns: Sequence[str] = SENT_AT_ONCE) -> dict[str, bytes]:
+        """Files that were not sent as they now are."""
         news = {}
-        for pattern in SENT_AT_ONCE:
-            for path in sorted(self.folder.glob(pattern)):
+        for path in [path for pattern in patterns for path in sorted(self.folder.glob(pattern)) if path.is_file()]:
+            with contextlib.suppress(FileNotFoundError):  # a checkpoint that has just made way for another
                 written = path.stat().st_mtime_ns
                 if self._sent.get(path) != written:
+                    news[self._name(path)] = path.read_bytes()
                     self._sent[path] = written
-                    news[str(path.relative_to(self.folder))] = path.read_bytes()
         return news
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
 
     async def send_signal(self, number: int) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -1,20 +1,19 @@
 """The cells of a sweep on Ray: each a process at an outpost, its folder mirrored into the sweep's as it grows."""
 
-import contextlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from p2p_tally.config import SimulationSettings
+from runner.folder import CHECKPOINTS, keep_newest, put_file
 from runner.outpost import LOG, RUN, Told
 from runner.ray_engine import LostError, RayCluster, Request
 
 if TYPE_CHECKING:
     from runner.sweep import Job
-
-KEPT = 2  # checkpoints, as the run itself keeps them
 
 
 class RayCells:
@@ -69,7 +68,7 @@ class Mirror:
 
     def contents(self) -> dict[str, bytes]:
         """What the other machine needs to go on."""
-        wanted = [self.folder / "config.toml", self._record, *(self.folder / "checkpoints").glob("*.safetensors")]
+        wanted = [self.folder / "config.toml", self._record, *(self.folder / CHECKPOINTS).glob("*.safetensors")]
         return {f"{RUN}/{path.relative_to(self.folder)}": path.read_bytes() for path in wanted if path.is_file()}
 
     def take(self, told: Told) -> None:
@@ -80,7 +79,7 @@ class Mirror:
             if name == LOG:
                 self.log.write_bytes(told.files[name])
             elif name.startswith(f"{RUN}/"):
-                self._write(self.folder / name.removeprefix(f"{RUN}/"), told.files[name])
+                self._put(self.folder / name.removeprefix(f"{RUN}/"), told.files[name])
 
     def _add(self, line: str) -> None:
         """A line of the record. The first one says where the run goes on: what was there of later rounds goes."""
@@ -88,29 +87,19 @@ class Mirror:
         if not self._begun and self._record.is_file():
             first = json.loads(line)["round"]
             before = self._record.read_text(encoding="utf-8").splitlines(keepends=True)
-            self._write(self._record, "".join(text for text in before if _round(text) < first).encode())
+            put_file(self._record, "".join(text for text in before if _round(text) < first).encode())
         self._begun = True
         with self._record.open("a", encoding="utf-8") as record:
             record.write(line + "\n")
 
-    def _write(self, path: Path, content: bytes) -> None:
-        """Put a file in place, whole; of checkpoints the last ones stay."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def _put(self, path: Path, content: bytes) -> None:
         if path.name == "summary.json":
             content = json.dumps({**json.loads(content), "run": str(self.folder)}).encode() + b"\n"
-        temporary = path.with_name(path.name + ".part")
-        temporary.write_bytes(content)
-        temporary.rename(path)
-        if path.parent.name == "checkpoints":
-            kept = sorted(path.parent.glob("*.safetensors"))
-            last = kept.index(path) + 1  # later ones are of before the run went back
-            for old in kept[: max(0, last - KEPT)] + kept[last:]:
-                old.unlink()
-        if path.name == "summary.json":
-            with contextlib.suppress(OSError):
-                for left in (self.folder / "checkpoints").iterdir():
-                    left.unlink()
-                (self.folder / "checkpoints").rmdir()
+        put_file(path, content)
+        if path.parent.name == CHECKPOINTS:
+            keep_newest(path)
+        elif path.name == "summary.json":
+            shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
 
 
 def _round(text: str) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from p2p_tally.errors import ConfigError
+from p2p_tally.errors import ConfigError, OperatorError
 from p2p_tally.node.addresses import parse_address
 from runner.outpost import Order, Outpost, Told
 
@@ -29,8 +29,10 @@ REACH_SECONDS = 10.0
 ADDRESSES = "local, auto, or HOST:PORT of a cluster's head"
 
 
-class LostError(Exception):
+class LostError(OperatorError):
     """A machine of the cluster, or what ran there, is gone or could not begin; the message says why."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,15 @@ class RayOutpost:
         try:
             machine, folder = await asyncio.gather(self._actor.machine.remote(), self._actor.where.remote())
         except _ray().exceptions.RayError as error:
-            raise LostError(_reason(error)) from None
+            raise LostError(f"Ray has no place: {_reason(error)}") from None
         self._settled = True
         return machine, folder
 
     async def listen(self, host: str) -> tuple[int, int]:
-        found: tuple[int, int] = await self._actor.listen.remote(host)
+        try:
+            found: tuple[int, int] = await self._actor.listen.remote(host)
+        except _ray().exceptions.RayError as error:
+            raise LostError(_reason(error)) from None
         return found
 
     async def run(self, order: Order) -> AsyncIterator[Told]:

@@ -1,4 +1,4 @@
-"""Sweeps on a real Ray: a cluster of two workers on this machine, and the bits of the local engine."""
+"""Sweeps and launches on a real Ray: a cluster of two workers on this machine, and the bits of the local engines."""
 
 import json
 import shutil
@@ -11,11 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from conftest import small
 
+from p2p_tally.config import NodeSettings
 from p2p_tally.errors import ConfigError
+from runner.outpost import Told
 from runner.ray_cells import Mirror
+from runner.ray_daemons import RayDaemons
 from runner.ray_engine import RayCluster, Request
+from runner.simulate import simulate
 
 MINE = """
 title = "Mine"
@@ -62,6 +68,10 @@ def cluster() -> Iterator[str]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def settings(out: Path) -> NodeSettings:
+    return NodeSettings(out=out)
+
+
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "p2p_tally", *arguments]
 
@@ -79,28 +89,25 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
 
-def test_cells_on_ray_are_those_of_the_local_engine(
+def test_cells_on_ray_are_those_of_a_simulation_here(
     cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
 ) -> None:
-    file = tmp_path / "mine.toml"
+    file, out = tmp_path / "mine.toml", tmp_path / "out"
     file.write_text(MINE)
-    said = {}
-    for engine in (["ray", f"--ray-address={cluster}"], ["local"]):
-        arguments = ["sweep", str(file), "--json", f"--out={tmp_path / engine[0]}", "--engine", *engine]
-        done = subprocess.run(command(*arguments), capture_output=True, text=True, env=quiet_environment, check=False)
-        assert done.returncode == 1, done.stderr
-        said[engine[0]] = json.loads(done.stdout)
-        assert "tally seed 0: done in" in done.stderr
-        assert len(done.stderr.splitlines()) == 7  # nothing of Ray's own
-    for summary in said.values():
-        assert (summary["done"], summary["failed"]) == (2, 1)
-        assert summary["failures"][0]["error"].startswith("--probe-count 1000000: accepted is")
+    arguments = command("sweep", str(file), "--json", f"--out={out}", "--engine=ray", f"--ray-address={cluster}")
+    done = subprocess.run(arguments, capture_output=True, text=True, env=quiet_environment, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "tally seed 0: done in" in done.stderr
+    assert len(done.stderr.splitlines()) == 7  # nothing of Ray's own
+    summary = json.loads(done.stdout)
+    assert (summary["done"], summary["failed"]) == (2, 1)
+    assert summary["failures"][0]["error"].startswith("--probe-count 1000000: accepted is")
     for cell in ("tally", "fedavg"):
-        here, there = (tmp_path / engine / cell / "seed-0" for engine in ("local", "ray"))
+        there, here = out / cell / "seed-0", tmp_path / cell
+        run = simulate(small(nodes=3, rounds=6, merge_every=3, local_steps=1, batch=16, method=cell), settings(here))
         assert lines_of(here) == lines_of(there)
-        summaries = [json.loads((folder / "summary.json").read_text()) for folder in (here, there)]
-        assert summaries[0]["parameters_sha256"] == summaries[1]["parameters_sha256"]
-        assert summaries[1]["run"] == str(there)
+        found = json.loads((there / "summary.json").read_text())
+        assert (found["parameters_sha256"], found["run"]) == (run.parameters_sha256, str(there))
         assert sorted(path.name for path in here.iterdir()) == sorted(path.name for path in there.iterdir())
         assert (here / "node-2.safetensors").read_bytes() == (there / "node-2.safetensors").read_bytes()
 
@@ -127,20 +134,93 @@ def test_an_interrupted_cell_on_ray_goes_on_to_the_same_bits(
     assert done.returncode == 0, done.stderr
     assert "going on after round" in (out / "tally/seed-0.log").read_text()
     assert not (folder / "checkpoints").exists()
-    from conftest import small
-
-    from p2p_tally.config import NodeSettings
-    from runner.simulate import simulate
-
     options = {"nodes": 3, "rounds": 600, "merge_every": 3, "local_steps": 1, "batch": 16, "eval_every": 3}
-    straight = simulate(small(**options), NodeSettings(out=tmp_path / "straight"))
+    straight = simulate(small(**options), settings(tmp_path / "straight"))
     assert json.loads((folder / "summary.json").read_text())["parameters_sha256"] == straight.parameters_sha256
     assert lines_of(folder) == lines_of(tmp_path / "straight")
 
 
-def test_a_mirror_cut_off_at_any_moment_can_be_gone_on_with(tmp_path: Path) -> None:
-    from runner.outpost import Told
+LAUNCHED = ["--nodes=4", "--rounds=12", "--warmup=2", "--merge-every=4", "--local-steps=2", "--topology=ring"]
 
+
+def test_nodes_launched_on_ray_are_spread_and_equal_simulated_ones(
+    cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    out, on_ray = tmp_path / "launched", ["--engine=ray", f"--ray-address={cluster}", "--json"]
+    done = subprocess.run(
+        command("launch", *LAUNCHED, f"--out={out}", *on_ray),
+        capture_output=True, text=True, env=quiet_environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "round 12/12" in done.stderr
+    launched = json.loads(done.stdout)
+    run = simulate(small(rounds=12, topology="ring", batch=16))
+    assert launched["parameters_sha256"] == run.parameters_sha256
+    assert launched["framed_bytes"] == run.summary()["framed_bytes"]
+    files = {path.name for path in out.iterdir()}
+    assert files >= {"config.toml", "rounds.jsonl", "summary.json", "node-3.safetensors", "node-3.log", "checkpoints"}
+    assert "link up" in (out / "node-0.log").read_text()
+    assert len(list((out / "checkpoints/node-2").iterdir())) == 2
+
+
+def test_a_launch_on_ray_is_stopped_and_goes_on(
+    cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    out, on_ray = tmp_path / "stopped", ["--engine=ray", f"--ray-address={cluster}", "--json"]
+    options = [*LAUNCHED[:1], "--rounds=200", "--warmup=2", "--merge-every=4", "--local-steps=2", "--topology=ring"]
+    process = subprocess.Popen(
+        command("launch", *options, "--eval-every=5", "--checkpoint-every=5", f"--out={out}", *on_ray),
+        env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: len(list(out.glob("checkpoints/*/*.safetensors"))) >= 8, "no checkpoints were brought back")
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert stderr.splitlines()[-1] == f"p2p-tally: stopped; go on with: p2p-tally launch --resume {out}"
+    # Where it goes on does not matter: here without Ray.
+    done = subprocess.run(
+        command("launch", f"--resume={out}", "--json"),
+        capture_output=True,
+        text=True,
+        env=quiet_environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    run = simulate(small(rounds=200, topology="ring", batch=16, eval_every=5))
+    assert json.loads(done.stdout)["parameters_sha256"] == run.parameters_sha256
+
+
+def test_a_node_whose_machine_is_lost_is_named_and_the_others_finish(
+    cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    out = tmp_path / "run"
+    options = [*LAUNCHED, "--rounds=200", "--eval-every=5", "--topology=mesh"]
+    process = subprocess.Popen(
+        command("launch", *options, f"--out={out}", "--engine=ray", f"--ray-address={cluster}"),
+        env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    record = out / "rounds.jsonl"
+    wait_until(lambda: record.is_file() and record.stat().st_size, "no round was played")
+    ours = psutil.Process().children(recursive=True)  # the cluster's machines are processes of this test
+    [node] = [found for found in ours if "--name=node-2" in found.cmdline()]
+    node.parent().kill()
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "node-2 did not finish, the others did: node-2 ended with code 1: lost: " in stderr.splitlines()[-1]
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["accuracy"][2] is None and None not in summary["accuracy"][:2]
+    node.wait(30)  # by its lifeline
+
+
+def test_nodes_of_several_machines_need_the_operators_word() -> None:
+    several = ["10.0.0.1", "10.0.0.2", "10.0.0.1"]
+    with pytest.raises(ConfigError, match="the nodes are on 2 machines, and nothing between them is encrypted"):
+        RayDaemons("local", Request("node"), 3, insecure=False)._hosts(several)
+    assert RayDaemons("local", Request("node"), 3, insecure=True)._hosts(several) == several
+    assert RayDaemons("local", Request("node"), 2, insecure=False)._hosts(["10.0.0.1"] * 2) == ["127.0.0.1"] * 2
+
+
+def test_a_mirror_cut_off_at_any_moment_can_be_gone_on_with(tmp_path: Path) -> None:
     def record() -> list[int]:
         return [json.loads(text)["round"] for text in (folder / "rounds.jsonl").read_text().splitlines()]
 
@@ -198,7 +278,9 @@ def test_without_ray_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_sweep_of_this_machine_never_loads_ray(quiet_environment: dict[str, str]) -> None:
-    program = "import sys, runner.sweep, runner.ray_cells, runner.launch; print('ray' in sys.modules)"
+    program = (
+        "import sys, runner.sweep, runner.ray_cells, runner.ray_daemons, runner.launch; print('ray' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=quiet_environment
     )
