@@ -35,10 +35,8 @@ class RayCells:
     async def run(self, job: "Job", settings: SimulationSettings, started: Callable[[], None]) -> int:
         outpost = self._cluster.outpost()
         try:
-            try:
-                _, folder = await outpost.settle()
-            finally:
-                started()
+            _, folder = await outpost.settle()
+            started()
             mirror = Mirror(job.folder, job.log)
             files = {"cell.toml": job.config.read_bytes(), **(mirror.contents() if job.resumes else {})}
             arguments = job.arguments(settings, f"{folder}/cell.toml", f"{folder}/{RUN}")
@@ -48,6 +46,7 @@ class RayCells:
                 code = code if told.code is None else told.code
             return code
         except LostError as error:
+            started()
             job.log.write_text(f"lost: {error}\n", encoding="utf-8")
             return 1
         finally:

@@ -45,12 +45,13 @@ probe_count = 1_000_000
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """The address of a head without CPUs and two workers with two each."""
     pytest.importorskip("ray", reason="the extra [ray] is not installed")
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # short: a socket's path has 107 characters at most
     store = 80 << 20
+    handler = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_TMPDIR", folder)
@@ -62,6 +63,7 @@ def cluster() -> Iterator[str]:
             for _ in range(2):
                 made.add_node(num_cpus=2, wait=False, object_store_memory=store)
             made.wait_for_nodes()
+            signal.signal(signal.SIGTERM, handler)  # Ray has put its own in the place of it
             yield str(made.address)
         finally:
             made.shutdown()
@@ -167,12 +169,12 @@ def test_a_launch_on_ray_is_stopped_and_goes_on(
     cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
 ) -> None:
     out, on_ray = tmp_path / "stopped", ["--engine=ray", f"--ray-address={cluster}", "--json"]
-    options = [*LAUNCHED[:1], "--rounds=200", "--warmup=2", "--merge-every=4", "--local-steps=2", "--topology=ring"]
+    options = [*LAUNCHED, "--nodes=2", "--rounds=200"]
     process = subprocess.Popen(
         command("launch", *options, "--eval-every=5", "--checkpoint-every=5", f"--out={out}", *on_ray),
         env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    wait_until(lambda: len(list(out.glob("checkpoints/*/*.safetensors"))) >= 8, "no checkpoints were brought back")
+    wait_until(lambda: len(list(out.glob("checkpoints/*/*.safetensors"))) >= 4, "no checkpoints were brought back")
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=90)
     assert process.returncode == 130
@@ -186,7 +188,7 @@ def test_a_launch_on_ray_is_stopped_and_goes_on(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    run = simulate(small(rounds=200, topology="ring", batch=16, eval_every=5))
+    run = simulate(small(nodes=2, rounds=200, topology="ring", batch=16, eval_every=5))
     assert json.loads(done.stdout)["parameters_sha256"] == run.parameters_sha256
 
 
@@ -194,7 +196,7 @@ def test_a_node_whose_machine_is_lost_is_named_and_the_others_finish(
     cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
 ) -> None:
     out = tmp_path / "run"
-    options = [*LAUNCHED, "--rounds=200", "--eval-every=5", "--topology=mesh"]
+    options = [*LAUNCHED, "--nodes=3", "--rounds=200", "--eval-every=5"]
     process = subprocess.Popen(
         command("launch", *options, f"--out={out}", "--engine=ray", f"--ray-address={cluster}"),
         env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

@@ -96,29 +96,31 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.05)
 
 
-LONGER = ["--cells=local", "--set=rounds=600", "--set=eval-every=3", "--set=tail=9", "--checkpoint-seconds=0.01"]
+LONGER = ["--cells=local", "--set=rounds=900", "--set=eval-every=3", "--set=tail=9", "--checkpoint-seconds=0.01"]
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "said"),
-    [(signal.SIGKILL, -signal.SIGKILL, ""), (signal.SIGINT, 130, "stopped; the same command goes on")],
-)
-def test_an_interrupted_cell_goes_on_to_the_same_bits(
-    number: signal.Signals, code: int, said: str, tmp_path: Path
-) -> None:
+def test_an_interrupted_cell_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     out, file = tmp_path / "out", experiment_file(tmp_path)
-    arguments = command("sweep", str(file), *LONGER, f"--out={out}")
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    folder = out / "local/seed-0"
-    wait_until(lambda: list(folder.glob("checkpoints/*.safetensors")), "no checkpoint")
-    with pytest.raises(ConfigError, match="another sweep is running"):
-        run_sweep(load_experiment(str(file)), [], [0], out)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=30)
-    assert process.returncode == code
-    assert said in stderr.splitlines()[-1]
-    wait_until(lambda: not _processes_with(str(out)), "a cell outlived its sweep")
-    assert not (folder / "summary.json").exists()
+    folder, arguments = out / "local/seed-0", command("sweep", str(file), *LONGER, f"--out={out}")
+
+    def checkpoints() -> set[str]:
+        return {path.name for path in folder.glob("checkpoints/*.safetensors")}
+
+    for number, code, said in (
+        (signal.SIGINT, 130, "stopped; the same command goes on"),
+        (signal.SIGKILL, -9, "goes on"),
+    ):
+        before = checkpoints()
+        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda before=before: checkpoints() - before, "no checkpoint")
+        with pytest.raises(ConfigError, match="another sweep is running"):
+            run_sweep(load_experiment(str(file)), [], [0], out)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=30)
+        assert process.returncode == code
+        assert said in stderr.splitlines()[-1]
+        wait_until(lambda: not _processes_with(str(out)), "a cell outlived its sweep")
+        assert not (folder / "summary.json").exists()
 
     again = subprocess.run([*arguments, "--json"], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
@@ -131,7 +133,10 @@ def test_an_interrupted_cell_goes_on_to_the_same_bits(
     expected = json.loads((tmp_path / "straight/summary.json").read_text())
     assert summary["parameters_sha256"] == straight.parameters_sha256
     assert _without_seconds([summary]) == _without_seconds([expected])
-    records = [[json.loads(line) for line in (where / "rounds.jsonl").open()] for where in (folder, straight.folder)]
+    records = [
+        [json.loads(line) for line in (where / "rounds.jsonl").read_text().splitlines()]
+        for where in (folder, tmp_path / "straight")
+    ]
     assert _without_seconds(records[0]) == _without_seconds(records[1])
 
 
