@@ -6,6 +6,7 @@ from pathlib import Path
 from p2p_tally.errors import ConfigError
 from runner.document import Block, Bullets, Heading, Picture, Text, as_markdown, write_html, write_markdown
 from runner.report_figures import SWEPT, along, pareto, ratio, stabilisation
+from runner.report_topologies import compares_graphs, graph_blocks
 from runner.results import Results, collect
 from runner.tables import cell_table, findings_table, made_table, remarks, summary_table
 from runner.verdicts import Verdict, judge
@@ -21,6 +22,8 @@ HOW_JUDGED = (
     "(one-sided, 95 %). With one seed the ± is two standard errors of the test set, taken as a binomial of its size; "
     "what another seed would give is then not known, so such a verdict is of this seed. Bytes are counted."
 )
+
+LEGIBLE = 24  # cells that a figure of all of them can tell apart
 
 
 def markdown_tables(paths: Sequence[Path]) -> str:
@@ -51,8 +54,8 @@ def compose(found: Sequence[Results], notes: Sequence[str] = ()) -> list[Block]:
     if asked:
         blocks += [Heading(2, "What was found"), summary_table(asked), Text(HOW_JUDGED)]
     pictures = list(figures(found))
-    for results, verdicts in judged:
-        blocks += _tables(results)
+    for number, (results, verdicts) in enumerate(judged):
+        blocks += _tables(results, graph_blocks(results, _stem(found, number)) if compares_graphs(results) else [])
         blocks += [picture for owner, picture in pictures if owner is results]
         if verdicts:
             blocks += [Heading(3, f"Findings of {results.name}"), findings_table(verdicts)]
@@ -67,7 +70,7 @@ def judge_all(results: Results) -> list[Verdict]:
     return [judge(finding, cells, results.papers) for finding in results.findings]
 
 
-def _tables(results: Results) -> list[Block]:
+def _tables(results: Results, before_cells: Sequence[Block] = ()) -> list[Block]:
     """A section's head: what was asked and run, and the cells."""
     blocks: list[Block] = [Heading(2, results.name)]
     blocks.append(Text(f"**{results.title}.** {results.question}".strip()))
@@ -75,16 +78,23 @@ def _tables(results: Results) -> list[Block]:
     blocks.append(made_table(results))
     remarked = remarks(results)
     blocks += [Bullets(remarked)] if remarked else []
+    blocks += [*before_cells, Heading(3, "All cells")] if before_cells else []
     blocks.append(cell_table(results))
     return blocks
 
 
+def _stem(found: Sequence[Results], number: int) -> str:
+    """What a results' pictures are called: its name, numbered where the report has another of that name."""
+    name = found[number].name
+    again = [results.name for results in found[:number]].count(name)
+    return f"{name}-{again + 1}" if again else name
+
+
 def figures(found: Sequence[Results]) -> Iterator[tuple[Results | None, Picture]]:
     """Each picture with the results it belongs to (None: to all)."""
-    names = [results.name for results in found]
     for number, results in enumerate(found):
-        again = names[:number].count(results.name)
-        stem = f"{results.name}-{again + 1}" if again else results.name
+        if len(results.cells) > LEGIBLE:
+            continue
         captions = {
             "pareto": "Tail accuracy against bytes sent by a peer; the dashed line joins what nothing cheaper beats.",
             "peers": "Mean over peers, band of one standard deviation between them; grey: the other cells' means.",
@@ -95,7 +105,7 @@ def figures(found: Sequence[Results]) -> Iterator[tuple[Results | None, Picture]
             captions[option.replace("_", "-")] = f"Tail accuracy by {swept.label}."
         for name, figure in made.items():
             if figure is not None:
-                yield results, Picture(f"{stem}-{name}", captions[name], figure)
+                yield results, Picture(f"{_stem(found, number)}-{name}", captions[name], figure)
     every = ratio(found)
     if every is not None:
         caption = "How many times the bytes of a vote a soft label takes, by the number of classes."

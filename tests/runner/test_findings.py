@@ -98,7 +98,7 @@ def test_every_finding_holds_on_the_papers_own_numbers(name: str) -> None:
 def test_a_twin_has_the_findings_of_its_full_experiment_in_its_own_names(name: str) -> None:
     full = load_experiment(name)
     assert full.question
-    if f"{name}-small" in preset_names():
+    if f"{name}-small" in preset_names() and name != "topologies":  # whose small one is an experiment of its own
         small = load_experiment(f"{name}-small")
         assert [one.claim for one in small.findings] == [one.claim for one in full.findings]
         names = {cell.name for cell in small.cells}

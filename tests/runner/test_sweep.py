@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p_tally.config import SimulationSettings, parse_options, read_options
+from p2p_tally.config import NodeSettings, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from runner.experiments import Cell, Experiment, load_experiment
 from runner.made import read_made
