@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from p2p_tally.ids import derive_seed, ranked_names
+from p2p_tally.learning.consensus import measure
 from p2p_tally.learning.learner import Learner, answer
 from p2p_tally.learning.methods import METHODS, Sent
 from p2p_tally.learning.objectives import NO_LABEL, blended_target
-from p2p_tally.learning.schedule import CLOSED, Channel, channel, evaluates, merges
+from p2p_tally.learning.schedule import CLOSED, Channel, channel, drifted, evaluates, merges
 from p2p_tally.learning.setup import Task, make_model
 from p2p_tally.node.node import Stopwatch, ballot_format
 from p2p_tally.node.transport import Clock
@@ -75,6 +76,7 @@ class Stacked:
         # The round after which each peer's channel opens; 0 is no round, None an automatic warm-up that lasts.
         warmup = self.federation.warmup
         self.warmup: list[int | None] = [warmup if isinstance(warmup, int) else None] * len(self.names)
+        self.merged_at = 0  # the last round in which all merged
         self._graphs: dict[int, Neighbourhoods] = {}
 
     # --- the rounds
@@ -107,13 +109,14 @@ class Stacked:
         waits = self.method.waits and self.method.learns_from_probes
         waiting = np.array([waits and opened is None for opened in self.warmup])
         ready = self._ready(r) if waiting.any() else None  # measured first: a look at the probes must stay the last
-        target = None
+        target = agreement = None
         if voting.any():
             logits = self._look(r, voting)
             watch.lap("vote")
             if speaking.any():
                 target = self._poll(sent, graph, r, logits, speaking)
                 now = self._with_quorum(graph, now, speaking)
+                agreement = self._agreement(logits) if self.federation.merge_when == "drift" else None
             watch.lap("barrier")
             if not self.method.distils_merged:
                 self._distill(r, target, now)
@@ -122,7 +125,7 @@ class Stacked:
             self._wait_for_half(sent, graph, r, ready, waiting, speaking)
             watch.lap("barrier")
 
-        merged = merges(self.federation, r) and self._merge(sent, graph, r)
+        merged = self._merge_is_due(r, agreement) and self._merge(sent, graph, r)
         watch.lap("merge")
         if voting.any() and self.method.distils_merged:
             self._look(r, voting)  # the models have changed since they voted
@@ -259,6 +262,18 @@ class Stacked:
             self.warmup[peer] = r
 
     # --- merging
+
+    def _agreement(self, logits: list[Tensor]) -> float | None:
+        """How far the votes of all agree."""
+        votes = torch.cat([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
+        return measure(votes, self.task.classes, None).agreement if len(votes) > 1 else None
+
+    def _merge_is_due(self, r: int, agreement: float | None) -> bool:
+        if self.federation.merge_when == "clock":
+            return merges(self.federation, r)
+        due = agreement is not None and drifted(self.federation, r, self.merged_at, agreement)
+        self.merged_at = r if due else self.merged_at
+        return due
 
     def _merge(self, sent: stacked_bytes.Sent, graph: Neighbourhoods, r: int) -> bool:
         parameters = self.stack.parameters
