@@ -373,7 +373,7 @@ def test_a_federations_own_largest_messages_fit(ballot: int, members: int, mergi
     own: list[Message] = [
         Vote(MAX_NUMBER, bytes(ballot)),
         Ready(MAX_NUMBER, MAX_NUMBER, MAX_NUMBER),
-        Announce(MAX_NUMBER, bytes((members + 7) // 8)),
+        Announce(MAX_NUMBER, bytes((members + 7) // 8), bytes(8)),
         Withdraw(MAX_NUMBER),
     ]
     if merging:
