@@ -22,6 +22,7 @@ Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
 EngineName = Literal["exact", "stacked", "auto"]
 MergePrecision = Literal["float32", "bfloat16", "int8"]
+MergeWhen = Literal["clock", "drift"]
 TallyWeights = Literal["uniform", "mixing"]
 
 # Two bytes name at most this many classes.
@@ -143,6 +144,23 @@ class Federation(Options):
         metavar="M",
         agreed=True,
         ge=0,
+    )
+    merge_when: MergeWhen = option(
+        "clock",
+        "clock: merge every M rounds; drift: when the peers' votes agree less than --merge-threshold, M rounds after "
+        "the last merge at the earliest",
+        "clock or drift",
+        metavar="WHEN",
+        agreed=True,
+    )
+    merge_threshold: float = option(
+        0.9,
+        "drift: mean share of the votes that the plurality has, below which peers merge",
+        "a number from 0 to 1",
+        metavar="SHARE",
+        agreed=True,
+        ge=0,
+        le=1,
     )
     merge_precision: MergePrecision = option(
         "float32",

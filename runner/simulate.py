@@ -168,12 +168,12 @@ class Exact:
             for node in self.nodes
             for key, tensor in node.learner.state().items()
         }
-        return State(tensors, {"warmup": {node.name: node.warmup for node in self.nodes}})
+        return State(tensors, {node.name: {"warmup": node.warmup, "merged_at": node.merged_at} for node in self.nodes})
 
     def restore(self, round: int, state: State) -> None:
         for node in self.nodes:
             node.round = round
-            node.warmup = state.notes["warmup"][node.name]
+            node.warmup, node.merged_at = state.notes[node.name]["warmup"], state.notes[node.name]["merged_at"]
             node.learner.restore({key: state.tensors[f"{node.name}/{key}"] for key in node.learner.state()})
 
 

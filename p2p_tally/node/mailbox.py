@@ -194,7 +194,8 @@ class Mailbox:
         given_up = stage in MERGING and self._withdrawn.get(peer) == round
         if self.relays is not None and stage is Stage.VOTE:
             return peer not in self.unheard and self.joined.get(peer, 0) < round and peer in self._reachable
-        return peer not in self.silent and self.joined.get(peer, 0) < round and not given_up
+        went_on = stage is Stage.ANNOUNCE and self.seen.get(peer, 0) > round
+        return peer not in self.silent and self.joined.get(peer, 0) < round and not (given_up or went_on)
 
     def _look(self) -> None:
         if self.relays is not None:
@@ -320,6 +321,9 @@ class Mailbox:
             self.silent.discard(peer)
         if round > self.seen.get(peer, 0):
             self.seen[peer] = round
+            place = self._barrier.place
+            if place is not None and place[0] is Stage.ANNOUNCE and place[1] < round:
+                self._barrier.forgive(peer)  # it does not merge: a link keeps its messages in order
         return verdict
 
 

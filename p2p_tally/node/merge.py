@@ -59,6 +59,7 @@ class MergeExchange:
         self.outbox = outbox
         self.timeout = timeout
         self.format = format
+        self.alone = False  # nobody else announced the last merge
         self._broken = False
 
     async def all_reduce(self, round: int, vector: np.ndarray, feedback: ErrorFeedback | None = None) -> Merged | None:
@@ -70,6 +71,7 @@ class MergeExchange:
         present = [self.name, *(peer for peer in others if peer not in self.mailbox.silent)]
         own = Announce(round, to_mask(present, self.members), b"" if feedback is None else feedback.name)
         heard = await self._announce(round, others, own)
+        self.alone = not heard
         announced = {**heard, self.name: own}
         taking_part = participants({peer: said.present for peer, said in announced.items()}, self.members)
         if self.name not in taking_part:

@@ -16,10 +16,10 @@ import numpy as np
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, in_order
-from p2p_tally.learning.consensus import Answer
-from p2p_tally.learning.learner import Evaluation, Learner
+from p2p_tally.learning.consensus import Answer, measure
+from p2p_tally.learning.learner import Evaluation, Learner, votes_of
 from p2p_tally.learning.methods import METHODS, Sent
-from p2p_tally.learning.schedule import Channel, channel, evaluates, merges, next_words
+from p2p_tally.learning.schedule import Channel, channel, drifted, evaluates, merges, next_words
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.merge import MergeExchange
 from p2p_tally.node.outbox import Outbox, framed_bytes
@@ -73,6 +73,7 @@ class RoundReport:
     round: int
     evaluation: Evaluation | None = None
     answers: list[Answer] = field(default_factory=list)  # what this node distilled on, in order of name
+    due: bool = False  # a merge was
     merged: bool = False
     sent: dict[Stage, Count] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
@@ -120,6 +121,8 @@ class Node:
         self._told_afar = -math.inf  # when those afar that wait were last told that this node is at work
         # The round after which the channel opens; None while an automatic warm-up lasts.
         self.warmup = self.federation.warmup if isinstance(self.federation.warmup, int) else None
+
+        self.merged_at = 0  # the last round in which this node merged with others, or tried to
 
         self.ledger = Ledger()
         self.ballots = ballot_format(learner)
@@ -191,7 +194,8 @@ class Node:
             await self._wait_for_half(r)
             watch.lap("barrier")
 
-        if merges(self.federation, r):
+        report.due = self._merge_is_due(r, report.answers if now.speaks else [])
+        if report.due:
             self.phase = "merge"
             report.merged = await self._merge(r)
             watch.lap("merge")
@@ -269,9 +273,20 @@ class Node:
         if now.trains:
             await self.compute(self.learner.distill, r, answers, now, weights)
 
+    def _merge_is_due(self, r: int, answers: list[Answer]) -> bool:
+        """By the clock; or by the answers that all peers of a mesh have, and so decide alike."""
+        if self.federation.merge_when == "clock":
+            return merges(self.federation, r)
+        if len(answers) < 2:
+            return False
+        votes = np.stack([votes_of(answer) for answer in answers])  # [N, P]
+        return drifted(self.federation, r, self.merged_at, measure(votes, self.learner.classes, None).agreement)
+
     async def _merge(self, r: int) -> bool:
         """Exchange parameters and take the mean; False where the merge was not completed and all is as before."""
-        self._check_in_step(r)
+        by_clock = self.federation.merge_when == "clock"
+        if by_clock:
+            self._check_in_step(r)
         vector = self.learner.export()
         if self.topology.is_complete(r):
             merged = await self.exchange.all_reduce(r, vector, self.learner.feedback)
@@ -279,6 +294,10 @@ class Node:
             weights = {NodeName(peer): weight for peer, weight in self.topology.weights(self.name, r).items()}
             merged = await self.exchange.mix(r, vector, weights)
         self._leave_if_others_left(self._neighbours(r))
+        if self.exchange.alone and not by_clock:
+            # Others saw other votes, or merged lately when this node was away: it asks again next round.
+            return False
+        self.merged_at = r
         if merged is None:
             log.warning("merge of round %d not completed: kept as it was", r, extra={"event": "merge-skipped"})
             return False

@@ -389,7 +389,7 @@ def test_a_federations_own_largest_messages_fit(ballot: int, members: int, mergi
     own: list[Message] = [
         vote,
         Ready(MAX_NUMBER, MAX_NUMBER, MAX_NUMBER),
-        Announce(MAX_NUMBER, bytes((members + 7) // 8)),
+        Announce(MAX_NUMBER, bytes((members + 7) // 8), bytes(8)),
         Withdraw(MAX_NUMBER),
         Relayed(members, max(2, members), vote),
         News(members, MAX_NUMBER, Lost(bytes((members + 7) // 8))),

@@ -91,6 +91,7 @@ def test_a_sparse_graph_agrees(method: str) -> None:
         {"merge_precision": "int8", "method": "diloco"},
         {"merge_precision": "int8", "topology": "ring"},
         {"merge_precision": "int8", "nodes": 1},
+        {"merge_when": "drift", "merge_threshold": 0.905, "merge_every": 3},
         {"nodes": 1},
         {"nodes": 40, "partition": "resample:8", "topology": "gossip", "rounds": 12},
         {"depth": 3, "width": 20},
