@@ -49,7 +49,7 @@ class RayDaemons:
         for rank, (name, outpost) in enumerate(zip(plan.names, self._outposts, strict=True)):
             folder = places[rank][1]
             arguments = plan.arguments(rank, addresses, listening[rank][1], f"{folder}/config.toml", f"{folder}/{RUN}")
-            arguments += [] if hosts[rank] == LOOPBACK else ["--insecure"]
+            arguments += [] if _loopback(hosts[rank]) else ["--insecure"]
             order = self._cluster.order(arguments, _files(plan, name))
             children.append(Child(name, RayProcess(outpost, order, name, plan.out), plan.out / f"{name}.log"))
 
@@ -57,7 +57,7 @@ class RayDaemons:
         """Where each node listens: within one machine on loopback, otherwise where the others reach it."""
         if len(set(machines)) == 1:
             return [LOOPBACK] * len(machines)
-        if not self._insecure:
+        if not self._insecure and not all(_loopback(machine) for machine in machines):
             raise ConfigError(
                 f"--engine ray: the nodes are on {len(set(machines))} machines, and nothing between them is encrypted "
                 "or authenticated; add --insecure where the network itself is trusted"
@@ -116,6 +116,10 @@ class RayProcess:
 
     async def wait(self) -> None:
         await self._ended.wait()
+
+
+def _loopback(host: str) -> bool:
+    return Address(host, 0).loopback
 
 
 def _files(plan: Plan, name: NodeName) -> dict[str, bytes]:

@@ -26,6 +26,9 @@ PATIENCE = 10.0
 # How long a cluster's head may take to accept a connection.
 REACH_SECONDS = 10.0
 
+# Read by Ray when it is imported or started: no reports home, no advice on GPUs, and workers as urgent as any process.
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_worker_niceness": "0"}
+
 ADDRESSES = "local, auto, or HOST:PORT of a cluster's head"
 
 
@@ -115,15 +118,20 @@ class RayCluster:
         self._at_once = at_once
 
     def __enter__(self) -> Self:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
         ray = _ray()
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self.address == "local":
             # Launched nodes may be many on few cores, as they are without Ray.
             cores = max(os.cpu_count() or 1, math.ceil(self._at_once * self.request.cpus))
             # On loopback: nothing of this Ray is reachable from another machine.
-            ray.init("local", num_cpus=cores, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+            here: dict[str, Any] = {"num_cpus": cores, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+            try:
+                ray.init("local", **here, **quiet)
+            except Exception as error:  # Ray raises just that where it does not come up in time
+                ray.shutdown()
+                raise LostError(f"--engine ray: Ray does not start here: {_reason(error)}") from None
         else:
             try:
                 self._reach()
