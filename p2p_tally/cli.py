@@ -13,7 +13,6 @@ import typer
 from p2p_tally.config import (
     DaemonSettings,
     Federation,
-    NodeSettings,
     Options,
     ServiceSettings,
     Settings,
@@ -21,7 +20,7 @@ from p2p_tally.config import (
     parse_options,
     read_options,
 )
-from p2p_tally.errors import ConfigError, OperatorError
+from p2p_tally.errors import ConfigError, OperatorError, StoppedError
 
 if TYPE_CHECKING:
     from runner.payload import CellBytes
@@ -42,6 +41,9 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="TOML file of options; a flag wins over the file"),
+]
+ResumeFolder = Annotated[
+    Path | None, typer.Option("--resume", metavar="FOLDER", help="go on with the stopped run in this folder")
 ]
 Json = Annotated[bool, typer.Option("--json", help="print one line of JSON and nothing else")]
 
@@ -105,19 +107,54 @@ def collect_options(
 def simulate(
     *,
     config: ConfigFile = None,
+    resume: ResumeFolder = None,
     as_json: Json = False,
+    lifeline: Annotated[bool, typer.Option("--lifeline", hidden=True)] = False,
     given: dict[str, Any],
 ) -> None:
-    """Run N nodes in one process and show how well they learn together."""
-    federation, settings = collect_options(given, config, SimulationSettings)
+    """Run N nodes in one process and show how well they learn together. --resume goes on where it was interrupted."""
+    federation, settings = _simulation_options(given, config, resume)
     from runner.progress import Progress
     from runner.simulate import simulate as run_simulation
 
-    logging.getLogger("runner.simulate").setLevel(logging.INFO)  # which engine was taken
-    settings = _with_folder(federation, settings)
-    with Progress(federation.rounds) as progress:
-        run = run_simulation(federation, settings, progress.show)
+    for name in ("runner.simulate", "runner.keeper"):  # which engine was taken, where a run goes on
+        logging.getLogger(name).setLevel(logging.INFO)
+    if lifeline:
+        from runner.lifeline import end_with_standard_input
+
+        end_with_standard_input()
+    try:
+        with Progress(federation.rounds) as progress:
+            run = run_simulation(federation, settings, progress.show, None, resume is not None)
+    except KeyboardInterrupt:
+        raise _stopped_simulation(settings.out) from None
     _show_run(run, as_json)
+
+
+def _simulation_options(
+    given: dict[str, Any], config: Path | None, resume: Path | None
+) -> tuple[Federation, SimulationSettings]:
+    if resume is None:
+        federation, settings = collect_options(given, config, SimulationSettings)
+        return federation, _with_folder(federation, settings)
+    from runner.folder import resume_options
+
+    movable = {"device", "data_root", "download", "checkpoint_seconds"}  # the run may go on at another place
+    if config or given.keys() - movable:
+        accepted = ", ".join("--" + name.replace("_", "-") for name in sorted(movable))
+        raise ConfigError(f"--resume: goes on with the run as it was; accepted beside it is {accepted}")
+    federation, settings = resume_options(resume, SimulationSettings)
+    if (resume / "summary.json").is_file():
+        raise ConfigError(f"--resume {resume}: that run is finished")
+    return federation, SimulationSettings.parse({**dict(settings), **given})
+
+
+def _stopped_simulation(folder: Path | None) -> OperatorError:
+    from runner.folder import CHECKPOINTS
+
+    kept = folder is not None and any((folder / CHECKPOINTS).glob("*.safetensors"))
+    how = f"go on with: p2p-tally simulate --resume {folder}" if kept else "there is no checkpoint to go on from"
+    return StoppedError(f"stopped; {how}")
 
 
 @app.command()
@@ -125,21 +162,19 @@ def simulate(
 def launch(
     *,
     config: ConfigFile = None,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="go on with the stopped run in this folder")
-    ] = None,
+    resume: ResumeFolder = None,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Run N nodes as daemons on this machine, over real sockets. Ctrl-C ends them all; --resume goes on."""
+    from runner.folder import resume_options
     from runner.launch import launch as run_daemons
-    from runner.launch import resume_options
     from runner.progress import Progress
 
     if resume is not None:
         if given or config:
             raise ConfigError("--resume: goes on with the run as it was; no other option is accepted beside it")
-        federation, settings = resume_options(resume)
+        federation, settings = resume_options(resume, ServiceSettings)
     else:
         federation, settings = collect_options(given, config, ServiceSettings)
         settings = _with_folder(federation, settings)
@@ -179,7 +214,8 @@ def node(
     elif result["finished"]:
         print(f"{result['name']}: finished {result['round']} rounds, parameters {result['parameters_sha256']}")
     else:
-        print(f"{result['name']}: stopped after round {result['round']}; go on with --resume")
+        how = "go on with --resume" if result["resumable"] else "there is no checkpoint to go on from"
+        print(f"{result['name']}: stopped after round {result['round']}; {how}")
 
 
 @app.command()
@@ -290,9 +326,12 @@ def sweep(
             "--note", metavar="TEXT", help="what a reader of the report should know of these runs; repeatable"
         ),
     ] = None,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(metavar="S", help="least seconds between checkpoints of a run; 0: none")
+    ] = 60.0,
     as_json: Json = False,
 ) -> None:
-    """Run the cells of an experiment, by seeds. Called again it runs only what is not finished."""
+    """Run the cells of an experiment, by seeds. Called again it goes on with what is not finished."""
     from runner.experiments import load_experiment
     from runner.sweep import choose, parse_changes, parse_seeds
     from runner.sweep import sweep as run_sweep
@@ -300,17 +339,15 @@ def sweep(
     changed = parse_changes(changes or [])
     loaded = load_experiment(experiment, changed)
     folder = out or Path("runs") / loaded.name
-    settings = NodeSettings.parse({"device": device, "data_root": data_root, "download": download})
-    done = run_sweep(
-        loaded,
-        choose(loaded, cells),
-        parse_seeds(seeds),
-        folder,
-        jobs=jobs,
-        settings=settings,
-        changes=changed,
-        notes=notes or [],
-    )
+    given = {"device": device, "data_root": data_root, "download": download, "checkpoint_seconds": checkpoint_seconds}
+    settings = SimulationSettings.parse(given)
+    chosen, wanted = choose(loaded, cells), parse_seeds(seeds)
+    try:
+        done = run_sweep(
+            loaded, chosen, wanted, folder, jobs=jobs, settings=settings, changes=changed, notes=notes or []
+        )
+    except KeyboardInterrupt:
+        raise StoppedError("stopped; the same command goes on with what is not finished") from None
     failed = [job for job in done if job.state == "failed"]
     if as_json:
         failures = [{"cell": job.cell.name, "seed": job.seed, "error": job.error} for job in failed]

@@ -21,6 +21,7 @@ MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fed
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
 EngineName = Literal["exact", "stacked", "auto"]
+MergePrecision = Literal["float32", "bfloat16", "int8"]
 TallyWeights = Literal["uniform", "mixing"]
 
 # Two bytes name at most this many classes.
@@ -142,6 +143,13 @@ class Federation(Options):
         metavar="M",
         agreed=True,
         ge=0,
+    )
+    merge_precision: MergePrecision = option(
+        "float32",
+        "how merged parameters are written; below float32 as the change since the last merge",
+        "float32, bfloat16 or int8",
+        metavar="PRECISION",
+        agreed=True,
     )
     hops: Annotated[int, Field(ge=1)] | Literal["all"] = option(
         1,
@@ -327,7 +335,7 @@ class NodeSettings(Options):
 
 
 class SimulationSettings(NodeSettings):
-    """What a simulation needs besides: which engine plays the rounds."""
+    """What a whole federation in one process needs besides."""
 
     engine: EngineName = option(
         "exact",
@@ -335,6 +343,9 @@ class SimulationSettings(NodeSettings):
         "last digits; auto: the faster, and says which",
         "exact, stacked or auto",
         metavar="ENGINE",
+    )
+    checkpoint_seconds: float = option(
+        60.0, "least seconds between checkpoints of the run; 0: none", "a number from 0", metavar="S", ge=0
     )
 
 
@@ -393,14 +404,14 @@ class DaemonSettings(ServiceSettings):
     )
 
 
-def read_options(path: Path) -> dict[str, Any]:
-    """The flat keys of a TOML file, hyphens taken for underscores."""
+def read_options(path: Path, flag: str = "--config") -> dict[str, Any]:
+    """The flat keys of a TOML file, hyphens taken for underscores. `flag`: what the operator named it by."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
+        raise ConfigError(f"{flag} {path}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path}: not a TOML file: {error}") from None
+        raise ConfigError(f"{flag} {path}: not a TOML file: {error}") from None
     return {key.replace("-", "_"): value for key, value in values.items()}
 
 

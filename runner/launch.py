@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from p2p_tally.config import Federation, ServiceSettings, parse_options, read_options, write_options
-from p2p_tally.errors import ConfigError, OperatorError
+from p2p_tally.config import Federation, ServiceSettings, write_options
+from p2p_tally.errors import OperatorError, StoppedError
 from p2p_tally.ids import NodeName, ranked_names
 from runner import made
-from runner.folder import RunFolder
+from runner.folder import CHECKPOINTS, RunFolder
 from runner.record import RoundLine, Run
 
 # What daemons that were asked to stop are given to finish their round and write a checkpoint.
@@ -35,12 +35,6 @@ class LaunchFailed(OperatorError):
     """Some daemon did not finish; the message names it and its log."""
 
     exit_code = 1
-
-
-class LaunchStopped(OperatorError):
-    """The operator ended the launch before its time."""
-
-    exit_code = 130
 
 
 @dataclass
@@ -66,13 +60,6 @@ def launch(
     return asyncio.run(Launcher(federation, settings, on_line or (lambda _: None), resume).run())
 
 
-def resume_options(folder: Path) -> tuple[Federation, ServiceSettings]:
-    """What a stopped run was started with."""
-    path = folder / "config.toml"
-    federation, settings = parse_options(read_options(path), ServiceSettings, source=str(path))
-    return federation, settings.model_copy(update={"out": folder})
-
-
 class Launcher:
     """The life of one launch."""
 
@@ -94,7 +81,8 @@ class Launcher:
         if self.resume_round is None:
             folder = RunFolder(self.out)
         else:
-            folder, kept = RunFolder.reopen(self.out, self.resume_round)
+            folder = RunFolder.reopen(self.out)
+            kept = folder.go_back_to(self.resume_round)
         started = time.perf_counter()
         self._obey_signals()
         try:
@@ -248,7 +236,11 @@ class Launcher:
         if self.stopping.is_set() and any(
             child.final is None or not child.final["finished"] for child in self.children
         ):
-            raise LaunchStopped(f"stopped; go on with: p2p-tally launch --resume {self.out}")
+            command = f"p2p-tally launch --resume {self.out}"
+            folders = [self.out / CHECKPOINTS / name for name in self.names]
+            if not all(any(folder.glob("*.safetensors")) for folder in folders):
+                raise StoppedError(f"stopped before there was a checkpoint of all nodes; begin anew with: {command}")
+            raise StoppedError(f"stopped; go on with: {command}")
         if run is None or len(failed) == len(self.children):
             error = LaunchFailed(_why(failed[0]))
             error.exit_code = 2 if failed[0].process.returncode == 2 else 1  # the operator's mistake, told by a daemon
@@ -268,9 +260,7 @@ class Launcher:
         """The newest round that every daemon can start again from; 0 where there is none."""
         from p2p_tally.node.checkpoint import sound_rounds  # noqa: PLC0415 - torch, needed for this alone
 
-        if not (self.out / "config.toml").exists():
-            raise ConfigError(f"--resume {self.out}: no config.toml there; accepted is the folder of a stopped run")
-        kept = [set(sound_rounds(self.out / "checkpoints" / name)) | {0} for name in self.names]
+        kept = [set(sound_rounds(self.out / CHECKPOINTS / name)) | {0} for name in self.names]
         return max(set.intersection(*kept))
 
 

@@ -7,14 +7,17 @@ not; and FedDF counts only its merges (its server holds the models and needs no 
 from dataclasses import dataclass
 from typing import Any
 
+from p2p_tally.config import Federation
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.methods import METHODS, Sent
 from p2p_tally.learning.schedule import channel, merges, resolve
 from p2p_tally.protocol.ballots import BallotFormat, Form
+from p2p_tally.protocol.changes import ChangeFormat
+from p2p_tally.protocol.segments import runs, segments
 from runner.experiments import Cell
 from runner.record import whole
-from topologies import build
-from topologies.facts import mean_reach, merge_bytes
+from topologies import Topology, build
+from topologies.facts import mean_reach
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,23 @@ def cell_bytes(cell: Cell) -> CellBytes:
         sent_bytes=whole(
             (
                 round(federation.nodes * hearers * ballot * spoken)
-                + round(federation.nodes * merge_bytes(topology, facts.parameters)) * merged
+                + sum(merge_bytes(federation, topology, facts.parameters, r) for r in rounds if merges(federation, r))
             )
             / federation.nodes
         ),
     )
+
+
+def merge_bytes(federation: Federation, topology: Topology, parameters: int, round: int) -> int:
+    """What all peers together send of parameters in the merge of a round."""
+    coding = ChangeFormat(federation.merge_precision)
+    if not topology.is_complete(round):
+        return sum(topology.degrees(round)) * sum(coding.size(_length(run)) for run in runs(slice(0, parameters)))
+    cut = segments(parameters, federation.nodes)
+    # Every segment goes from all others to the one that sums it, and from there to all others.
+    return 2 * (federation.nodes - 1) * sum(coding.size(_length(run)) for segment in cut for run in runs(segment))
+
+
+def _length(run: slice) -> int:
+    length: int = run.stop - run.start
+    return length

@@ -9,8 +9,7 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import Protocol, get_args
+from typing import Any, Protocol
 
 import torch
 
@@ -23,6 +22,7 @@ from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node, RoundReport
 from runner.folder import RunFolder
+from runner.keeper import Keepable, Keeper, State, checkpoints_of
 from runner.lines import Lines, OnLine
 from runner.made import here
 from runner.record import Run
@@ -31,14 +31,12 @@ from topologies import Topology, TopologyError, build
 
 log = logging.getLogger(__name__)
 
-ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
-
-class Engine(Protocol):
+class Engine(Keepable, Protocol):
     """What plays the rounds of a federation."""
 
     def play(self, lines: Lines) -> None:
-        """All rounds; a line for each evaluated one."""
+        """All rounds, or those that are left; a line for each evaluated one."""
         ...
 
     def peers(self) -> Iterable[Learner]:
@@ -51,30 +49,23 @@ def simulate(
     settings: NodeSettings | None = None,
     on_line: OnLine | None = None,
     engine: EngineName | None = None,
+    resume: bool = False,
 ) -> Run:
     """Run a federation in this process. `on_line` hears of each evaluated round; `settings.out` keeps the files.
 
-    `engine` wins over that of the settings; where neither names one it is exact.
+    `engine` wins over the settings' own. With `resume`, `settings.out` holds a run that was interrupted: it goes on
+    from its last checkpoint, to the same bits and the same record as if nothing had happened.
     """
-    settings = settings or NodeSettings()
-    if engine is None:
-        engine = settings.engine if isinstance(settings, SimulationSettings) else "exact"
-    engine = check_engine(engine)
+    given: dict[str, Any] = dict(settings or NodeSettings())
+    chosen = SimulationSettings.parse(given | ({"engine": engine} if engine else {}))
     threads = torch.get_num_threads()
     # One thread for every node, as a daemon has it: other counts sum floats in another order. The stacked engine
     # spreads its peers over threads of its own instead, which changes no sum.
     torch.set_num_threads(1)
     try:
-        return _simulate(federation, settings, on_line or (lambda _: None), engine, threads)
+        return _simulate(federation, chosen, on_line or (lambda _: None), threads, resume)
     finally:
         torch.set_num_threads(threads)
-
-
-def check_engine(name: str) -> EngineName:
-    for engine in ENGINES:
-        if name == engine:
-            return engine
-    raise ConfigError(f"--engine {name}: accepted is exact, stacked or auto")
 
 
 def make_topology(federation: Federation) -> Topology:
@@ -89,25 +80,33 @@ def make_topology(federation: Federation) -> Topology:
         raise ConfigError(str(error)) from None
 
 
-def _simulate(federation: Federation, settings: NodeSettings, on_line: OnLine, engine: EngineName, threads: int) -> Run:
+def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnLine, threads: int, resume: bool) -> Run:
     topology = make_topology(federation)
     task = prepare(federation, root=settings.data_root, download=settings.download)
     device = pick_device(settings.device)
     names = [str(name) for name in ranked_names(federation.nodes)]
-    if engine == "auto":
-        engine = "stacked" if is_faster(task) else "exact"
-        log.info("--engine auto: %s for %d nodes on %s", engine, federation.nodes, device)
+    engine = _choose_engine(settings.engine, task, device)
     players: Engine = Stacked(task, topology, device, threads) if engine == "stacked" else Exact(task, topology, device)
     run = Run(task.federation, names)
-    folder = RunFolder(Path(settings.out)) if settings.out else None
-    try:
-        if folder:
-            played = SimulationSettings(**{**settings.model_dump(), "engine": engine})
-            folder.begin(task.federation, played)  # config.toml alone reruns it, by the same engine
-            run.folder = folder.path
+    if settings.out is None:
         started = time.perf_counter()
-        players.play(Lines(task, run, [on_line] + ([folder.add] if folder else [])))
+        players.play(Lines(task, run, [on_line]))
         run.seconds = time.perf_counter() - started
+        run.parameters_sha256 = [learner.parameters.sha256() for learner in players.peers()]
+        return run
+    folder = RunFolder.reopen(settings.out) if resume else RunFolder(settings.out)
+    try:
+        # config.toml alone reruns it, by the same engine.
+        folder.begin(task.federation, settings.model_copy(update={"engine": engine}))
+        run.folder = folder.path
+        lines = Lines(task, run, [on_line, folder.add])
+        checkpoints = checkpoints_of(folder, task, engine)
+        keeper = Keeper(players, lines, folder, checkpoints, settings.checkpoint_seconds)
+        lines.listeners.append(keeper.hear)
+        if resume:
+            keeper.take_up()
+        players.play(lines)
+        run.seconds = keeper.seconds_played
         run.made = replace(
             here(engine, device),
             private=sum(len(shard) for shard in task.shards),
@@ -117,14 +116,20 @@ def _simulate(federation: Federation, settings: NodeSettings, on_line: OnLine, e
         for name, learner in zip(names, players.peers(), strict=True):
             run.made = replace(run.made, parameters=len(learner.parameters))
             run.parameters_sha256.append(learner.parameters.sha256())
-            if folder:
-                learner.save_model(folder.path / f"{name}.safetensors")
-        if folder:
-            folder.finish(run)
+            learner.save_model(folder.path / f"{name}.safetensors")
+        folder.finish(run)
+        folder.drop_checkpoints()
     finally:
-        if folder:
-            folder.close()
+        folder.close()
     return run
+
+
+def _choose_engine(wanted: EngineName, task: Task, device: str) -> EngineName:
+    if wanted != "auto":
+        return wanted
+    engine: EngineName = "stacked" if is_faster(task) else "exact"
+    log.info("--engine auto: %s for %d nodes on %s", engine, task.federation.nodes, device)
+    return engine
 
 
 class Exact:
@@ -133,33 +138,49 @@ class Exact:
     def __init__(self, task: Task, topology: Topology, device: str) -> None:
         self.names = ranked_names(task.federation.nodes)
         self.learners = [make_learner(task, name, rank, device) for rank, name in enumerate(self.names)]
-        self.topology = topology
-
-    def play(self, lines: Lines) -> None:
-        asyncio.run(self._play(LockstepRecorder(self.learners, lines)))
-
-    async def _play(self, recorder: "LockstepRecorder") -> None:
+        self.recorder = LockstepRecorder(self.learners)
         network = MemoryNetwork()
-        nodes = [
-            Node(name, learner, self.topology, MemoryTransport(network, name), recorder)
+        self.nodes = [
+            Node(name, learner, topology, MemoryTransport(network, name), self.recorder)
             for name, learner in zip(self.names, self.learners, strict=True)
         ]
-        for node in nodes:  # every door is open before the first frame is sent
+
+    def play(self, lines: Lines) -> None:
+        self.recorder.lines = lines
+        asyncio.run(self._play())
+
+    async def _play(self) -> None:
+        for node in self.nodes:  # every door is open before the first frame is sent
             await node.transport.start(node)
         async with asyncio.TaskGroup() as group:
-            for node in nodes:
-                group.create_task(node.run())
+            for node in self.nodes:
+                # Nodes that go on from a checkpoint said where they are when the run began.
+                group.create_task(node.run(announce=node.round == 0))
 
     def peers(self) -> Iterable[Learner]:
         return self.learners
+
+    def state(self) -> State:
+        tensors = {
+            f"{node.name}/{key}": tensor.detach().cpu()
+            for node in self.nodes
+            for key, tensor in node.learner.state().items()
+        }
+        return State(tensors, {"warmup": {node.name: node.warmup for node in self.nodes}})
+
+    def restore(self, round: int, state: State) -> None:
+        for node in self.nodes:
+            node.round = round
+            node.warmup = state.notes["warmup"][node.name]
+            node.learner.restore({key: state.tensors[f"{node.name}/{key}"] for key in node.learner.state()})
 
 
 class LockstepRecorder:
     """Holds every node at an evaluated round until all are there, so that the peers can be compared as they are."""
 
-    def __init__(self, learners: list[Learner], lines: Lines) -> None:
+    def __init__(self, learners: list[Learner]) -> None:
         self.learners = learners
-        self.lines = lines
+        self.lines: Lines  # set when the rounds are played
         self._reports: dict[str, RoundReport] = {}
         self._all_here = asyncio.Event()
 

@@ -20,9 +20,10 @@ from typing import Any, Literal
 
 import tomli_w
 
-from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSettings, parse_options, read_options
+from p2p_tally.config import EngineName, Federation, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from runner.experiments import FACT_OPTIONS, Cell, Experiment
+from runner.folder import CHECKPOINTS
 from runner.payload import cell_bytes
 from runner.sweep_display import Display
 
@@ -46,6 +47,7 @@ class Job:
     folder: Path
     engine: EngineName = "exact"
     state: State = "waiting"
+    resumes: bool = False  # from a checkpoint of an earlier sweep
     error: str = ""
     started: float = 0.0
     seconds: float = 0.0
@@ -65,6 +67,11 @@ class Job:
     @property
     def finished(self) -> bool:
         return (self.folder / "summary.json").is_file()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether there is something to go on from."""
+        return (self.folder / "config.toml").is_file() and any((self.folder / CHECKPOINTS).glob("*.safetensors"))
 
     def wanted(self) -> str:
         options = self.federation.model_dump(exclude_none=True, mode="json")
@@ -120,11 +127,14 @@ def sweep(
     out: Path,
     *,
     jobs: int,
-    settings: NodeSettings,
+    settings: SimulationSettings,
     changes: Mapping[str, str],
     notes: Sequence[str] = (),
 ) -> list[Job]:
-    """Run what is not finished yet and give every job back, done, kept or failed. An interrupted one starts afresh."""
+    """Run what is not finished yet and give every job back, done, kept or failed.
+
+    An interrupted one goes on from its last checkpoint.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -194,18 +204,22 @@ def _manifest(
 
 
 def _look(job: Job) -> None:
-    """Keep what is finished; refuse to mix it with what was asked otherwise; clear away what was interrupted."""
+    """Keep what is finished, and what can be gone on with; refuse to mix what is finished with what was asked
+    otherwise; clear away the rest."""
+    as_wanted = job.was_wanted()
     if job.finished:
-        if not job.was_wanted():
+        if not as_wanted:
             raise ConfigError(
                 f"--out {job.folder}: a finished run with other options; accepted is another --out, or remove it"
             )
         job.state = "kept"
+    elif as_wanted and job.interrupted:
+        job.resumes = True
     elif job.folder.exists():
         shutil.rmtree(job.folder)
 
 
-async def _run_all(todo: list[Job], jobs: int, settings: NodeSettings, display: Display) -> None:
+async def _run_all(todo: list[Job], jobs: int, settings: SimulationSettings, display: Display) -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -229,18 +243,19 @@ async def _run_all(todo: list[Job], jobs: int, settings: NodeSettings, display: 
         ticking.cancel()
 
 
-async def _run(job: Job, settings: NodeSettings) -> None:
+async def _run(job: Job, settings: SimulationSettings) -> None:
     """One process. However this ends, the process has ended too."""
     job.folder.parent.mkdir(parents=True, exist_ok=True)
     job.config.write_text(job.wanted(), encoding="utf-8")
-    command = [sys.executable, "-m", "p2p_tally", "simulate", "--json"]
-    command += ["--config", str(job.config), "--out", str(job.folder), "--device", settings.device]
+    command = [sys.executable, "-m", "p2p_tally", "simulate", "--json", "--lifeline"]
+    command += ["--resume", str(job.folder)] if job.resumes else ["--config", str(job.config), "--out", str(job.folder)]
+    command += ["--device", settings.device, "--checkpoint-seconds", str(settings.checkpoint_seconds)]
     command += ["--data-root", str(settings.data_root)] if settings.data_root else []
     command += ["--download"] if settings.download else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with job.log.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=log, env=environment
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=log, env=environment
         )
         try:
             code = await process.wait()

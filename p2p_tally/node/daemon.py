@@ -265,6 +265,7 @@ class Daemon:
             "final": True,
             "finished": node.phase == "done",
             "round": node.round,
+            "resumable": bool(self.recorder.saved or self.kept_rounds[1:]),
             "parameters_sha256": self.learner.parameters.sha256(),
             "payload_bytes": self.recorder.payload,
             "framed_bytes": self.recorder.framed,

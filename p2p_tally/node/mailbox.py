@@ -166,7 +166,7 @@ class Mailbox:
                     raise FrameError("a relayed vote where votes travel one hop", reason="unknown-kind")
                 return self._accept_word(peer, self.relays.origin_of(message), message.hops, message.message)
             case Announce():
-                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present)
+                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present + message.base)
             case Shard():
                 # Length and values are checked where they are used: only there it is known who takes part.
                 return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Evaluation, Learner
@@ -25,11 +26,23 @@ from p2p_tally.node.relay import Relays
 from p2p_tally.node.transport import Clock, Transport
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat, Form
+from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.deadlines import Deadlines, default_quorum
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.handshake import majority_round
 from p2p_tally.protocol.ledger import Count, Ledger
-from p2p_tally.protocol.messages import Bye, Hello, Here, Message, Ready, Stage, Vote, Waiting
+from p2p_tally.protocol.messages import (
+    LONG_BALLOT,
+    LONG_BALLOT_ROUNDS,
+    Bye,
+    Hello,
+    Here,
+    Message,
+    Ready,
+    Stage,
+    Vote,
+    Waiting,
+)
 from topologies import Topology
 
 log = logging.getLogger(__name__)
@@ -118,11 +131,16 @@ class Node:
             self.mailbox.relays = Relays(name, topology, self.federation.hops, self.outbox)
             near = lru_cache(4)(lambda round: next_words(self.federation, round)[-1])
             self.mailbox.last_near = lambda: near(self.round + 1)
-        self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout)
+        coding = ChangeFormat(self.federation.merge_precision)
+        self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout, coding)
 
-    async def run(self) -> None:
-        """All rounds that are left, or until asked to stop. The transport has been started and is closed by others."""
-        self._tell_all(Here(self.round))
+    async def run(self, announce: bool = True) -> None:
+        """All rounds that are left, or until asked to stop. The transport has been started and is closed by others.
+
+        Without `announce` the neighbours are not told where this node begins: they know.
+        """
+        if announce:
+            self._tell_all(Here(self.round))
         try:
             while self.round < self.federation.rounds and not self.stopping:
                 try:
@@ -241,15 +259,15 @@ class Node:
         self._check_in_step(r)
         vector = self.learner.export()
         if self.topology.is_complete(r):
-            average = await self.exchange.all_reduce(r, vector)
+            merged = await self.exchange.all_reduce(r, vector, self.learner.feedback)
         else:
             weights = {NodeName(peer): weight for peer, weight in self.topology.weights(self.name, r).items()}
-            average = await self.exchange.mix(r, vector, weights)
+            merged = await self.exchange.mix(r, vector, weights)
         self._leave_if_others_left(self._neighbours(r))
-        if average is None:
+        if merged is None:
             log.warning("merge of round %d not completed: kept as it was", r, extra={"event": "merge-skipped"})
             return False
-        await self.compute(self.learner.merge, average)
+        await self.compute(self.learner.merge, merged.average, merged.kept)
         return True
 
     def _check_in_step(self, r: int) -> None:
@@ -329,4 +347,10 @@ def ballot_format(learner: Learner) -> BallotFormat:
         Sent.SOFT: "soft",
     }
     sent = METHODS[federation.method].sent
-    return BallotFormat(forms[sent], learner.probes.votes_per_round, learner.classes, federation.top_k)
+    ballots = BallotFormat(forms[sent], learner.probes.votes_per_round, learner.classes, federation.top_k)
+    if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:
+        raise ConfigError(
+            f"--rounds {federation.rounds}: accepted is at most {LONG_BALLOT_ROUNDS} where ballots are longer than "
+            f"{LONG_BALLOT} bytes; here they are up to {ballots.largest}"
+        )
+    return ballots

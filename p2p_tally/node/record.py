@@ -38,7 +38,7 @@ class DaemonRecorder:
         self.framed = 0
         self._since: dict[str, Count] = {}
         self._seconds: dict[str, float] = {}
-        self._saved = 0
+        self.saved = 0  # the last round of which there is a checkpoint
         self._logged = 0
 
     async def record(self, node: Node, report: RoundReport) -> None:
@@ -70,20 +70,20 @@ class DaemonRecorder:
 
     async def finish(self, node: Node) -> None:
         """A last checkpoint, where the node stands between two rounds."""
-        if self.checkpoint_every and node.between_rounds and self._saved != node.round:
+        if self.checkpoint_every and node.between_rounds and self.saved != node.round:
             await self._save(node, prune=False)
 
     def restore(self, node: Node, checkpoint: Checkpoint) -> None:
         node.warmup = checkpoint.notes["warmup"]
         self.payload = checkpoint.notes["payload"]
         self.framed = checkpoint.notes["framed"]
-        self._saved = checkpoint.round
+        self.saved = checkpoint.round
 
     async def _save(self, node: Node, prune: bool = True) -> None:
         notes = {"warmup": node.warmup, "payload": self.payload, "framed": self.framed}
         checkpoint = Checkpoint(node.round, self.learner.snapshot(), notes)
         if await node.compute(self.checkpoints.save, checkpoint, prune):
-            self._saved = node.round
+            self.saved = node.round
         elif self.metrics is not None:
             self.metrics.checkpoint_failures += 1
 

@@ -68,7 +68,7 @@ def encode(message: Message) -> bytes:
         case Ready():
             fields = (message.round, message.right, message.of)
         case Announce():
-            fields = (message.round, message.present)
+            fields = (message.round, message.present, *([message.base] if message.base else []))
         case Bye() | Here() | Withdraw():
             fields = (message.round,)
         case Waiting():
@@ -107,12 +107,10 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Ready(round, right, of)
         case (Kind.ANNOUNCE.value, round, present):
             return Announce(round, present)
-        case (Kind.BYE.value, round):
-            return Bye(round)
-        case (Kind.HERE.value, round):
-            return Here(round)
-        case (Kind.WITHDRAW.value, round):
-            return Withdraw(round)
+        case (Kind.ANNOUNCE.value, round, present, base) if base:
+            return Announce(round, present, base)
+        case (Kind.BYE.value | Kind.HERE.value | Kind.WITHDRAW.value as kind, round):
+            return _OF_A_ROUND[kind](round)
         case (Kind.WAITING.value, round, at):
             return Waiting(round, _stage(at))
         case (Kind.WELCOME.value,):
@@ -121,6 +119,9 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Relayed(origin, hops, _word(word))
         case fields:
             raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+
+
+_OF_A_ROUND: dict[int, type[Bye | Here | Withdraw]] = {message.kind.value: message for message in (Bye, Here, Withdraw)}
 
 
 def _word(fields: list[Any]) -> Vote | Ready:

@@ -25,7 +25,7 @@ import numpy as np
 from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.node.addresses import Address
 from p2p_tally.node.mailbox import Mailbox
-from p2p_tally.node.merge import MergeExchange, segments
+from p2p_tally.node.merge import MergeExchange
 from p2p_tally.node.outbox import Outbox, framed_bytes
 from p2p_tally.node.websocket import WebSocketTransport
 from p2p_tally.protocol.ballots import BallotFormat
@@ -33,6 +33,7 @@ from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import fields_digest
 from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import Hello
+from p2p_tally.protocol.segments import segments
 
 READ = 1 << 18
 

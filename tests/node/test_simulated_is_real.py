@@ -33,6 +33,15 @@ async def test_same_bits_and_same_bytes(
     assert sum(result["framed_bytes"] for result in results) / 6 == line.framed_bytes
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph["topology"])
+@pytest.mark.parametrize("method", ["tally", "diloco"])
+async def test_coded_merges_give_the_same_bits_and_bytes(
+    method: str, graph: dict[str, object], precision: str, tmp_path: Path
+) -> None:
+    await test_same_bits_and_same_bytes(method, {**graph, "merge_precision": precision}, 2, tmp_path)
+
+
 async def test_an_automatic_warm_up_opens_alike(tmp_path: Path) -> None:
     federation = small(nodes=4, rounds=40, warmup="auto", topology="ring", local_steps=5, eval_every=39)
     simulated = await asyncio.to_thread(simulate, federation)

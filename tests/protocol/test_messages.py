@@ -140,7 +140,6 @@ def test_no_bytes(make: Any, value: object) -> None:
         lambda: Ready(1, 0, 0),
         lambda: Ready(1, 3, 2),
         lambda: Shard(1, Stage.VECTOR, 0, b""),
-        lambda: Shard(1, Stage.VECTOR, 0, bytes(5)),
         lambda: Shard(1, Stage.VOTE, 0, bytes(4)),
         lambda: Shard(1, Stage.ANNOUNCE, 0, bytes(4)),
         lambda: Shard(1, "VECTOR", 0, bytes(4)),  # type: ignore[arg-type]

@@ -129,21 +129,22 @@ def test_a_node_that_dies_is_named_and_the_others_finish(tmp_path: Path, quiet_e
 def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
     process = subprocess.Popen(
         command("node", "--listen=127.0.0.1:0", "--peers=bob=127.0.0.1:9", "--name=alice", f"--out={tmp_path}"),
-        env=quiet_environment, stderr=subprocess.PIPE, text=True,
+        env=quiet_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert process.stderr is not None
         said = next(line for line in process.stderr if "waiting for" in line)
     finally:
         process.terminate()
-        process.wait(30)
+        stdout, _ = process.communicate(timeout=30)
     assert "waiting for bob at 127.0.0.1:9" in said
+    assert stdout == "alice: stopped after round 0; there is no checkpoint to go on from\n"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--resume=nowhere"], "config.toml: No such file or directory"),
+        (["--resume=nowhere"], "--resume nowhere: no config.toml there; accepted is the folder of a stopped run"),
         (["--resume=nowhere", "--nodes=3"], "no other option is accepted beside it"),
         (["--barrier-timeout=-1"], "--barrier-timeout -1: accepted is a positive number of seconds, or auto"),
     ],
