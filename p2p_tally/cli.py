@@ -23,6 +23,7 @@ from p2p_tally.config import (
 from p2p_tally.errors import ConfigError, OperatorError, StoppedError
 
 if TYPE_CHECKING:
+    from runner.measured import MeasuredBytes
     from runner.payload import CellBytes
     from runner.record import RoundLine, Run
 
@@ -232,7 +233,9 @@ def node(
     inherited = None if listen_fd is None else socket.socket(fileno=listen_fd)
     daemon = Daemon(federation, settings, membership=membership, resume_round=resume_round, inherited=inherited)
     if report:
-        _print_json({"federation": daemon.task.federation.model_dump(mode="json")})
+        task = daemon.task
+        sizes = {"classes": task.classes, "probes": len(task.probes.examples), "test": len(task.test)}
+        _print_json({"federation": task.federation.model_dump(mode="json"), "sizes": sizes})
         daemon.recorder.on_line = _print_json
     else:
         daemon.keep_record()
@@ -322,9 +325,22 @@ def _print_json(values: dict[str, Any]) -> None:
 @app.command()
 def payload(
     preset: Annotated[str, typer.Argument(help="name of a preset, or a TOML file of cells")] = "default",
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option("--run", metavar="RUN", help="a folder of runs or of a sweep: what they sent, not formulas"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Bytes a peer sends, for each cell of a preset: the paper's accounting, and what this project sends."""
+    if runs:
+        from runner.measured import measure_runs
+
+        measured = measure_runs(runs)
+        if as_json:
+            _print_json({"runs": [cell.as_json() for cell in measured]})
+        else:
+            _print_measured(measured)
+        return
     from runner.experiments import load_experiment
     from runner.payload import cell_bytes
 
@@ -425,6 +441,9 @@ def report(
     notes: Annotated[
         list[str] | None, typer.Option("--note", metavar="TEXT", help="a paragraph at the report's head; repeatable")
     ] = None,
+    accounting: Annotated[
+        str, typer.Option("--bytes", metavar="COUNT", help="what accuracy is drawn against: payload, framed or wire")
+    ] = "payload",
 ) -> None:
     """What was run, tables, figures and which findings hold. Without --out the tables alone, as Markdown."""
     from runner.report import markdown_tables, write_report
@@ -432,7 +451,7 @@ def report(
     if out is None:
         print(markdown_tables(runs))
     else:
-        write_report(runs, out, notes or [])
+        write_report(runs, out, notes or [], accounting)
         print(f"written: {out}")
 
 
@@ -480,6 +499,23 @@ def _print_payload(title: str, cells: "list[CellBytes]") -> None:
         ratio = f"{cell.sent_bytes / cell.payload_bytes:.3f}" if cell.payload_bytes else "-"
         row = f"{cell.bytes_per_probe:g}", f"{cell.payload_bytes:,}", f"{cell.sent_bytes:,}", ratio
         table.add_row(cell.name, *row)
+    Console().print(table)
+
+
+def _print_measured(cells: "list[MeasuredBytes]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Sent by a peer: votes as byte and packed by formula, the rest measured", title_justify="left")
+    table.add_column("cell", no_wrap=True)
+    table.add_column("ballot", no_wrap=True)
+    for column in ("as byte", "as packed", "payload", "framed", "wire"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for cell in cells:
+        row = (cell.as_byte, cell.as_packed, cell.payload, cell.framed, cell.wire)
+        table.add_row(cell.name, cell.ballot, *("–" if value is None else f"{value:,.0f}" for value in row))
+        for kind, counts in cell.kinds.items():
+            table.add_row("", kind, "", "", f"{counts['payload']:,.0f}", f"{counts['framed']:,.0f}", "", style="dim")
     Console().print(table)
 
 

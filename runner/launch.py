@@ -7,6 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from p2p_tally.config import Federation, ServiceSettings, write_options
@@ -60,6 +61,7 @@ class Launcher:
         self.children: list[Child] = []
         self.stopping = asyncio.Event()
         self.run_record: Run | None = None
+        self.sizes: dict[str, Any] = {}  # classes and examples, as a daemon has told
 
     async def run(self) -> Run:
         kept: list[RoundLine] = []
@@ -109,6 +111,7 @@ class Launcher:
             said = json.loads(text)
             if "federation" in said:
                 self._begin(Federation.parse(said["federation"]), kept)
+                self.sizes = said["sizes"]
             elif "final" in said:
                 child.final = said
             else:
@@ -211,7 +214,9 @@ class Launcher:
             "" if child.final is None else child.final["parameters_sha256"] for child in self.children
         ]
         run.seconds = time.perf_counter() - started
-        run.made = made.here("launch", self.settings.device)
+        run.made = replace(made.here("launch", self.settings.device), **self.sizes)
+        carried = [child.final["wire_bytes"] for child in self.children if child.final is not None]
+        run.wire_bytes = sum(carried) / len(carried) or None  # 0: this kernel does not count
         folder.finish(run)
         if failed:
             names = ", ".join(child.name for child in failed)

@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,6 +22,7 @@ class Made:
     versions: dict[str, str] | None = None
     cpu: str | None = None
     cores: int | None = None
+    classes: int | None = None
     parameters: int | None = None  # of one peer's model
     private: int | None = None  # examples of all peers together; of text, windows
     probes: int | None = None
@@ -53,11 +54,11 @@ def read_made(folder: Path) -> Made:
     """What is known of a finished run. Without a made.json: the time of its summary, the size of its models."""
     try:
         values = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        known = {key: value for key, value in values.items() if key in Made.__dataclass_fields__}
-        return Made(**known)
+        made = Made(**{key: value for key, value in values.items() if key in Made.__dataclass_fields__})
     except (OSError, ValueError, AttributeError):
         ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime, UTC)
-        return Made(date=ended.strftime("%Y-%m-%d %H:%M"), parameters=_model_size(folder))
+        made = Made(date=ended.strftime("%Y-%m-%d %H:%M"))
+    return made if made.parameters is not None else replace(made, parameters=_model_size(folder))
 
 
 def _model_size(folder: Path) -> int | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from p2p_tally.errors import ConfigError
 from runner.document import Block, Bullets, Heading, Picture, Text, as_markdown, write_html, write_markdown
-from runner.report_figures import SWEPT, along, pareto, ratio, stabilisation
+from runner.report_figures import ACCOUNTINGS, SWEPT, along, pareto, ratio, stabilisation
 from runner.report_topologies import compares_graphs, graph_blocks
 from runner.results import Results, collect
 from runner.tables import cell_table, findings_table, made_table, remarks, summary_table
@@ -33,11 +33,14 @@ def markdown_tables(paths: Sequence[Path]) -> str:
     return as_markdown(blocks)
 
 
-def write_report(paths: Sequence[Path], out: Path, notes: Sequence[str] = ()) -> None:
+def write_report(paths: Sequence[Path], out: Path, notes: Sequence[str] = (), accounting: str = "payload") -> None:
+    """`accounting`: the bytes that accuracy is drawn against, payload, framed or wire."""
+    if accounting not in ACCOUNTINGS:
+        raise ConfigError(f"--bytes {accounting}: accepted is payload, framed or wire")
     writers = {".html": write_html, ".md": write_markdown}
     if out.suffix not in writers:
         raise ConfigError(f"--out {out}: accepted is a file that ends in .html or .md")
-    blocks = compose(collect(paths), notes)
+    blocks = compose(collect(paths), notes, accounting)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         writers[out.suffix](blocks, out)
@@ -45,7 +48,7 @@ def write_report(paths: Sequence[Path], out: Path, notes: Sequence[str] = ()) ->
         raise ConfigError(f"--out {out}: {error.strerror}; accepted is a file that can be written") from None
 
 
-def compose(found: Sequence[Results], notes: Sequence[str] = ()) -> list[Block]:
+def compose(found: Sequence[Results], notes: Sequence[str] = (), accounting: str = "payload") -> list[Block]:
     """The whole report."""
     judged = [(results, judge_all(results)) for results in found]
     blocks: list[Block] = [Heading(1, "Results" if len(found) > 1 else found[0].title), Text(WRITTEN)]
@@ -53,7 +56,7 @@ def compose(found: Sequence[Results], notes: Sequence[str] = ()) -> list[Block]:
     asked = [(results, verdicts) for results, verdicts in judged if verdicts]
     if asked:
         blocks += [Heading(2, "What was found"), summary_table(asked), Text(HOW_JUDGED)]
-    pictures = list(figures(found))
+    pictures = list(figures(found, accounting))
     for number, (results, verdicts) in enumerate(judged):
         blocks += _tables(results, graph_blocks(results, _stem(found, number)) if compares_graphs(results) else [])
         blocks += [picture for owner, picture in pictures if owner is results]
@@ -90,7 +93,7 @@ def _stem(found: Sequence[Results], number: int) -> str:
     return f"{name}-{again + 1}" if again else name
 
 
-def figures(found: Sequence[Results]) -> Iterator[tuple[Results | None, Picture]]:
+def figures(found: Sequence[Results], accounting: str = "payload") -> Iterator[tuple[Results | None, Picture]]:
     """Each picture with the results it belongs to (None: to all)."""
     for number, results in enumerate(found):
         if len(results.cells) > LEGIBLE:
@@ -99,7 +102,7 @@ def figures(found: Sequence[Results]) -> Iterator[tuple[Results | None, Picture]
             "pareto": "Tail accuracy against bytes sent by a peer; the dashed line joins what nothing cheaper beats.",
             "peers": "Mean over peers, band of one standard deviation between them; grey: the other cells' means.",
         }
-        made = {"pareto": pareto(results), "peers": stabilisation(results)}
+        made = {"pareto": pareto(results, accounting), "peers": stabilisation(results)}
         for option, swept in SWEPT.items():
             made[option.replace("_", "-")] = along(results, option)
             captions[option.replace("_", "-")] = f"Tail accuracy by {swept.label}."

@@ -44,15 +44,19 @@ SWEPT = {
 }
 
 
-def pareto(results: Results) -> Figure | None:
+# What can be counted as sent, and how an axis says it.
+ACCOUNTINGS = {"payload": "bytes", "framed": "framed bytes", "wire": "bytes on the wire"}
+
+
+def pareto(results: Results, accounting: str = "payload") -> Figure | None:
     """Tail accuracy against bytes sent. Cells that send nothing stand left of the axis's break."""
-    points = [(cell, cell.metric("payload"), cell.metric("tail")) for cell in results.cells]
+    points = [(cell, cell.metric(accounting), cell.metric("tail")) for cell in results.cells]
     known = [(cell, sent.mean, tail) for cell, sent, tail in points if sent is not None and tail is not None]
     paid = [sent for _, sent, _ in known if sent > 0]
     if len(known) < 2 or not paid:
         return None
     with matplotlib.rc_context(STYLE):
-        figure, axes = _axes("bytes sent by a peer", "tail accuracy (%)")
+        figure, axes = _axes(f"{ACCOUNTINGS[accounting]} sent by a peer", "tail accuracy (%)")
         axes.set_xscale("log")
         silent = min(paid) / 6
         for (cell, sent, tail), marker in zip(known, _markers(known), strict=True):

@@ -107,6 +107,8 @@ def _metrics(run: Run) -> dict[str, float]:
         "payload": float(summary["payload_bytes"]),
         "framed": float(summary["framed_bytes"]),
     }
+    if run.wire_bytes is not None:
+        metrics["wire"] = run.wire_bytes
     if "tail_perplexity" in summary:
         metrics["perplexity"] = summary["tail_perplexity"]
         with np.errstate(over="ignore"):
@@ -164,7 +166,9 @@ def read_run(folder: Path) -> Run:
     if not lines:
         raise DataError(f"{folder / 'rounds.jsonl'}: has no whole line")
     names = [f"node-{number}" for number in range(len(lines[0].accuracy))]
-    return Run(federation, names, lines, summary["parameters_sha256"], summary["seconds"], folder, read_made(folder))
+    run = Run(federation, names, lines, summary["parameters_sha256"], summary["seconds"], folder, read_made(folder))
+    run.wire_bytes = summary.get("wire_bytes")
+    return run
 
 
 def _read_sweep(folder: Path) -> Results:
@@ -200,10 +204,10 @@ def _add_words(results: Results, manifest: dict[str, Any], folder: Path) -> None
 
 def _by_cell(runs: list[Run]) -> Iterator[CellResults]:
     """Runs that differ in nothing but the seed are one cell; cells that a name does not tell apart are numbered."""
-    cells: dict[str, list[Run]] = {}
+    cells: dict[tuple[str, bool], list[Run]] = {}
     for run in runs:
         key = json.dumps(run.federation.model_dump(exclude={"seed"}, mode="json"), sort_keys=True)
-        cells.setdefault(key, []).append(run)
+        cells.setdefault((key, run.made.engine == "launch"), []).append(run)
     taken: dict[str, int] = {}
     for same in cells.values():
         name = cell_name(same[0].federation)

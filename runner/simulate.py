@@ -92,6 +92,7 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
     run = Run(task.federation, names)
     run.made = replace(
         here(engine, device),
+        classes=task.classes,
         private=sum(len(shard) for shard in task.shards),
         probes=len(task.probes.examples),
         test=len(task.test),

@@ -28,7 +28,9 @@ def cell_table(results: Results) -> Table:
         "bytes a peer, paper's accounting": [
             "" if cell.payload_bytes is None else f"{cell.payload_bytes:,}" for cell in cells
         ],
-        "bytes a peer sends here": [_mean(cell.metric("payload"), 0) for cell in cells],
+        "sent here: payload": [_mean(cell.metric("payload"), 0) for cell in cells],
+        "framed": [_mean(cell.metric("framed"), 0) for cell in cells],
+        "wire": [_mean(cell.metric("wire"), 0) or "–" for cell in cells],
         "time a run": [_time(statistics.fmean(run.seconds for run in cell.runs)) for cell in cells],
         "paper: tail %": [_paper(cell, "tail", "tail_std") for cell in cells],
         "paper: perplexity": [_paper(cell, "perplexity") for cell in cells],

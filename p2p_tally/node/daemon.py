@@ -106,6 +106,7 @@ class Daemon:
             self.name, self.listen, self.addresses, self._hello, random.Random(), inherited
         )
         self.recorder = DaemonRecorder(self.learner, self.checkpoints, self._checkpoint_every())
+        self.recorder.wire = lambda: self.transport.kernel_total().wire_sent
         fixed = None if settings.barrier_timeout == "auto" else settings.barrier_timeout
         self.node = Node(
             self.name,
@@ -272,6 +273,7 @@ class Daemon:
             "payload_bytes": self.recorder.payload,
             "framed_bytes": self.recorder.framed,
             "stream_bytes": self.transport.kernel_total().sent,
+            "wire_bytes": self.recorder.wire_before + self.recorder.wire(),
             "missed": sum(node.mailbox.missed.values()),
         }
 

@@ -35,6 +35,8 @@ class DaemonRecorder:
         self.metrics: Metrics | None = None
         self.payload = 0  # sent since the run began, checkpoints included
         self.framed = 0
+        self.wire_before = 0  # by the processes that this one goes on from, as of its checkpoint
+        self.wire: Callable[[], int] = lambda: 0  # by this process so far
         self._since: dict[str, Count] = {}
         self._seconds: dict[str, float] = {}
         self.saved = 0  # the last round of which there is a checkpoint
@@ -77,6 +79,7 @@ class DaemonRecorder:
         node.merged_at = checkpoint.notes["merged_at"]
         self.payload = checkpoint.notes["payload"]
         self.framed = checkpoint.notes["framed"]
+        self.wire_before = checkpoint.notes.get("wire", 0)
         self.saved = checkpoint.round
 
     async def _save(self, node: Node, prune: bool = True) -> None:
@@ -85,6 +88,7 @@ class DaemonRecorder:
             "merged_at": node.merged_at,
             "payload": self.payload,
             "framed": self.framed,
+            "wire": self.wire_before + self.wire(),
         }
         checkpoint = Checkpoint(node.round, self.learner.snapshot(), notes)
         if await node.compute(self.checkpoints.save, checkpoint, prune):

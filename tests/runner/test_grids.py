@@ -79,7 +79,7 @@ far = { topology = "gossip", degree = 4 }
 """
     )
     experiment = load_experiment(str(path))
-    assert [cell.name for cell in experiment.cells] == ["local", "ring-8", "ring-16", "far-8", "far-16"]
+    assert [cell.name for cell in experiment.cells] == ["local", "ring-8", "far-8", "ring-16", "far-16"]
     assert experiment.cells[-1].federation.degree == 4
     assert experiment.engine == "stacked"
     path.write_text(path.read_text().replace('"stacked"', '"warp"'))

@@ -49,6 +49,8 @@ def test_launched_equals_simulated(tmp_path: Path, quiet_environment: dict[str, 
     simulated = run_json(command("simulate", *OPTIONS, "--json", f"--out={tmp_path / 'simulated'}"), quiet_environment)
     for field in ("parameters_sha256", "accuracy", "tail_accuracy", "peak_accuracy", "payload_bytes", "framed_bytes"):
         assert launched[field] == simulated[field], field
+    if sys.platform == "linux":  # whose kernel counts: headers are on top of what was framed
+        assert launched["wire_bytes"] > launched["framed_bytes"]
     files = {path.name for path in (tmp_path / "launched").iterdir()}
     assert files >= {"config.toml", "rounds.jsonl", "summary.json", "accuracy.svg", "node-0.safetensors", "node-0.log"}
     assert not [name for name in files if name.endswith(".pid")]
