@@ -25,7 +25,7 @@ from p2p_tally.errors import ConfigError, OperatorError, StoppedError
 if TYPE_CHECKING:
     from runner.measured import MeasuredBytes
     from runner.payload import CellBytes
-    from runner.record import Run
+    from runner.record import RoundLine, Run
 
 app = typer.Typer(
     name="p2p-tally",
@@ -45,6 +45,14 @@ ConfigFile = Annotated[
 ]
 ResumeFolder = Annotated[
     Path | None, typer.Option("--resume", metavar="FOLDER", help="go on with the stopped run in this folder")
+]
+Engine = Annotated[str, typer.Option(metavar="local|ray", help="processes of this machine, or of a Ray cluster")]
+RayAddress = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS",
+        help="ray: local (started for this command), auto (the cluster of this machine), HOST:PORT",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print one line of JSON and nothing else")]
 
@@ -110,26 +118,32 @@ def simulate(
     config: ConfigFile = None,
     resume: ResumeFolder = None,
     as_json: Json = False,
-    lifeline: Annotated[bool, typer.Option("--lifeline", hidden=True)] = False,
+    report: Annotated[bool, typer.Option("--report", hidden=True)] = False,
     given: dict[str, Any],
 ) -> None:
     """Run N nodes in one process and show how well they learn together. --resume goes on where it was interrupted."""
     federation, settings = _simulation_options(given, config, resume)
+    from runner.lifeline import end_with_standard_input, tell
     from runner.progress import Progress
     from runner.simulate import simulate as run_simulation
 
     for name in ("runner.simulate", "runner.keeper"):  # which engine was taken, where a run goes on
         logging.getLogger(name).setLevel(logging.INFO)
-    if lifeline:
-        from runner.lifeline import end_with_standard_input
-
+    if report:  # to a sweep, which holds the other end of standard input
         end_with_standard_input()
     try:
         with Progress(federation.rounds) as progress:
-            run = run_simulation(federation, settings, progress.show, None, resume is not None)
+
+            def on_line(line: "RoundLine") -> None:
+                progress.show(line)
+                if report:
+                    tell(line)
+
+            run = run_simulation(federation, settings, on_line, None, resume is not None)
     except KeyboardInterrupt:
         raise _stopped_simulation(settings.out) from None
-    _show_run(run, as_json)
+    if not report:
+        _show_run(run, as_json)
 
 
 def _simulation_options(
@@ -164,23 +178,37 @@ def launch(
     *,
     config: ConfigFile = None,
     resume: ResumeFolder = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "local",
+    cpus_per_node: Annotated[float, typer.Option(metavar="C", help="ray: CPUs that a node asks for")] = 1.0,
+    gpus_per_node: Annotated[float, typer.Option(metavar="G", help="ray: GPUs that a node asks for, 0.5 too")] = 0.0,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="ray: let nodes on several machines talk without transport security")
+    ] = False,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
-    """Run N nodes as daemons on this machine, over real sockets. Ctrl-C ends them all; --resume goes on."""
+    """Run N nodes as daemons over real sockets, on this machine or on Ray. Ctrl-C ends them all; --resume goes on."""
+    from runner.daemons import Daemons, LocalDaemons
     from runner.folder import resume_options
     from runner.launch import launch as run_daemons
     from runner.progress import Progress
 
     if resume is not None:
         if given or config:
-            raise ConfigError("--resume: goes on with the run as it was; no other option is accepted beside it")
+            raise ConfigError("--resume: goes on with the run as it was; accepted beside it is --engine")
         federation, settings = resume_options(resume, ServiceSettings)
     else:
         federation, settings = collect_options(given, config, ServiceSettings)
         settings = _with_folder(federation, settings)
+    where: Daemons = LocalDaemons()
+    if _on_ray(engine):
+        from runner.ray_daemons import RayDaemons
+        from runner.ray_engine import Request
+
+        where = RayDaemons(ray_address, Request("node", cpus_per_node, gpus_per_node), federation.nodes, insecure)
     with Progress(federation.rounds) as progress:
-        run = run_daemons(federation, settings, progress.show, resume is not None)
+        run = run_daemons(federation, settings, progress.show, resume is not None, where)
     _show_run(run, as_json)
 
 
@@ -265,6 +293,12 @@ def topology(
         compare(found, classes)
 
 
+def _on_ray(engine: str) -> bool:
+    if engine not in ("local", "ray"):
+        raise ConfigError(f"--engine {engine}: accepted is local or ray")
+    return engine == "ray"
+
+
 def _with_folder(federation: Federation, settings: Settings) -> Settings:
     """A run folder of its own where the operator named none."""
     from runner.folder import fresh_folder
@@ -322,7 +356,18 @@ def payload(
 def sweep(
     experiment: Annotated[str, typer.Argument(help="name of a preset, or a TOML file of cells")],
     seeds: Annotated[str, typer.Option(metavar="S,...", help="seeds, each a run of every cell")] = "0",
-    jobs: Annotated[int, typer.Option(min=1, metavar="J", help="runs at a time, each on one core")] = 2,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="J",
+            help="runs at a time, each on one core [default: 2; on Ray as many as have room]",
+        ),
+    ] = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "local",
+    cpus_per_cell: Annotated[float, typer.Option(metavar="C", help="ray: CPUs that a cell asks for")] = 1.0,
+    gpus_per_cell: Annotated[float, typer.Option(metavar="G", help="ray: GPUs that a cell asks for, 0.5 too")] = 0.0,
     cells: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="only these cells; names or patterns such as 'tally*'")
     ] = None,
@@ -336,20 +381,20 @@ def sweep(
     data_root: Annotated[Path | None, typer.Option(metavar="FOLDER", help="folder of the named data sets")] = None,
     download: Annotated[bool, typer.Option("--download", help="fetch a named data set that is missing")] = False,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="where the models live")] = "auto",
+    checkpoint_seconds: Annotated[
+        float, typer.Option(metavar="S", help="least seconds between checkpoints of a run; 0: none")
+    ] = 60.0,
     notes: Annotated[
         list[str] | None,
         typer.Option(
             "--note", metavar="TEXT", help="what a reader of the report should know of these runs; repeatable"
         ),
     ] = None,
-    checkpoint_seconds: Annotated[
-        float, typer.Option(metavar="S", help="least seconds between checkpoints of a run; 0: none")
-    ] = 60.0,
     as_json: Json = False,
 ) -> None:
     """Run the cells of an experiment, by seeds. Called again it goes on with what is not finished."""
     from runner.experiments import load_experiment
-    from runner.sweep import choose, parse_changes, parse_seeds
+    from runner.sweep import Cells, LocalCells, choose, parse_changes, parse_seeds
     from runner.sweep import sweep as run_sweep
 
     changed = parse_changes(changes or [])
@@ -358,9 +403,15 @@ def sweep(
     given = {"device": device, "data_root": data_root, "download": download, "checkpoint_seconds": checkpoint_seconds}
     settings = SimulationSettings.parse(given)
     chosen, wanted = choose(loaded, cells), parse_seeds(seeds)
+    where: Cells = LocalCells(jobs or 2)
+    if _on_ray(engine):
+        from runner.ray_cells import RayCells
+        from runner.ray_engine import Request
+
+        where = RayCells(ray_address, Request("cell", cpus_per_cell, gpus_per_cell), jobs)
     try:
         done = run_sweep(
-            loaded, chosen, wanted, folder, jobs=jobs, settings=settings, changes=changed, notes=notes or []
+            loaded, chosen, wanted, folder, where=where, settings=settings, changes=changed, notes=notes or []
         )
     except KeyboardInterrupt:
         raise StoppedError("stopped; the same command goes on with what is not finished") from None

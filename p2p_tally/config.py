@@ -22,6 +22,7 @@ Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
 EngineName = Literal["exact", "stacked", "auto"]
 MergePrecision = Literal["float32", "bfloat16", "int8"]
+MergeWhen = Literal["clock", "drift"]
 TallyWeights = Literal["uniform", "mixing"]
 
 # Two bytes name at most this many classes.
@@ -144,6 +145,23 @@ class Federation(Options):
         agreed=True,
         ge=0,
     )
+    merge_when: MergeWhen = option(
+        "clock",
+        "clock: merge every M rounds; drift: when the peers' votes agree less than --merge-threshold, M rounds after "
+        "the last merge at the earliest",
+        "clock or drift",
+        metavar="WHEN",
+        agreed=True,
+    )
+    merge_threshold: float = option(
+        0.9,
+        "drift: mean share of the votes that the plurality has, below which peers merge",
+        "a number from 0 to 1",
+        metavar="SHARE",
+        agreed=True,
+        ge=0,
+        le=1,
+    )
     merge_precision: MergePrecision = option(
         "float32",
         "how merged parameters are written; below float32 as the change since the last merge",
@@ -164,6 +182,15 @@ class Federation(Options):
         "uniform or mixing",
         metavar="HOW",
         agreed=True,
+    )
+    merge_top_k: float = option(
+        0.0,
+        "share of the change that a merge sends, the largest values; the rest waits for the next; 0: all of it",
+        "a number from 0, below 1",
+        metavar="SHARE",
+        agreed=True,
+        ge=0,
+        lt=1,
     )
     ballot: BallotCoding = option(
         "byte", "how votes are written", "byte, packed or coded", metavar="CODING", agreed=True

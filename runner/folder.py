@@ -57,7 +57,7 @@ class RunFolder:
         kept = [line for line in read_lines(path) if line.round <= upto]
         self._lines.close()
         temporary = path.with_suffix(".part")
-        temporary.write_text("".join(_as_text(line) for line in kept), encoding="utf-8")
+        temporary.write_text("".join(as_text(line) for line in kept), encoding="utf-8")
         temporary.rename(path)
         self._lines = path.open("a", encoding="utf-8", buffering=1)
         return kept
@@ -66,7 +66,7 @@ class RunFolder:
         write_options(self.path / "config.toml", federation, settings)
 
     def add(self, line: RoundLine) -> None:
-        self._lines.write(_as_text(line))
+        self._lines.write(as_text(line))
 
     def sync(self) -> None:
         """The lines so far are on the disk when this returns."""
@@ -138,7 +138,24 @@ def read_lines(path: Path) -> list[RoundLine]:
     return lines
 
 
-def _as_text(line: RoundLine) -> str:
+def put_file(path: Path, content: bytes) -> None:
+    """Write a file in one go: it is there whole, or as it was before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_bytes(content)
+    temporary.rename(path)
+
+
+def keep_newest(checkpoint: Path, count: int = 2) -> None:
+    """Of the checkpoints up to this one the newest; later ones are of before the run went back."""
+    found = sorted(checkpoint.parent.glob("*.safetensors"))
+    last = found.index(checkpoint) + 1
+    for old in found[: max(0, last - count)] + found[last:]:
+        old.unlink()
+
+
+def as_text(line: RoundLine) -> str:
+    """A line of rounds.jsonl."""
     return json.dumps(plain(line.as_json())) + "\n"
 
 

@@ -1,27 +1,20 @@
-"""N daemons on this machine: start them, follow them, end them. No daemon outlives its launcher.
-
-Each daemon is a process of its own with one torch thread. It tells of its rounds on its standard output, a line of
-JSON each; its standard input is its lifeline, which closes when the launcher is gone, however it went.
-"""
+"""N daemons, here or on Ray: start them, follow them, end them. No daemon outlives its launcher."""
 
 import asyncio
 import contextlib
 import json
 import math
-import os
 import signal
-import socket
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from p2p_tally.config import Federation, ServiceSettings, write_options
 from p2p_tally.errors import OperatorError, StoppedError
-from p2p_tally.ids import NodeName, ranked_names
+from p2p_tally.ids import ranked_names
 from runner import made
+from runner.daemons import Child, Daemons, LocalDaemons, Plan
 from runner.folder import CHECKPOINTS, RunFolder
 from runner.record import RoundLine, Run
 
@@ -37,33 +30,25 @@ class LaunchFailed(OperatorError):
     exit_code = 1
 
 
-@dataclass
-class Child:
-    """One daemon process, and what it has said."""
-
-    name: NodeName
-    process: asyncio.subprocess.Process
-    log: Path
-    lines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    last: int = 0
-    final: dict[str, Any] | None = None
-
-    @property
-    def alive(self) -> bool:
-        return self.process.returncode is None
-
-
 def launch(
-    federation: Federation, settings: ServiceSettings, on_line: OnLine | None = None, resume: bool = False
+    federation: Federation,
+    settings: ServiceSettings,
+    on_line: OnLine | None = None,
+    resume: bool = False,
+    where: Daemons | None = None,
 ) -> Run:
     """Run a federation as daemons. `settings.out` is the run folder; with `resume`, one that holds a stopped run."""
-    return asyncio.run(Launcher(federation, settings, on_line or (lambda _: None), resume).run())
+    where = where or LocalDaemons()
+    with where:
+        return asyncio.run(Launcher(federation, settings, on_line or (lambda _: None), resume, where).run())
 
 
 class Launcher:
     """The life of one launch."""
 
-    def __init__(self, federation: Federation, settings: ServiceSettings, on_line: OnLine, resume: bool) -> None:
+    def __init__(
+        self, federation: Federation, settings: ServiceSettings, on_line: OnLine, resume: bool, where: Daemons
+    ) -> None:
         assert settings.out is not None
         self.federation = federation
         self.settings = settings
@@ -71,11 +56,12 @@ class Launcher:
         self.on_line = on_line
         self.names = ranked_names(federation.nodes)
         self.resume_round = self._resume_round() if resume else None
+        self.where = where
+        self.plan = Plan(self.names, self.out, self.resume_round)
         self.children: list[Child] = []
         self.stopping = asyncio.Event()
         self.run_record: Run | None = None
         self.sizes: dict[str, Any] = {}  # classes and examples, as a daemon has told
-        self._next = 0
 
     async def run(self) -> Run:
         kept: list[RoundLine] = []
@@ -98,52 +84,30 @@ class Launcher:
             return self._finish(folder, started)
         finally:
             await self._end(signal.SIGKILL, 5.0)
+            await self.where.close()
             folder.close()
 
     # --- starting
 
     async def _spawn(self) -> None:
-        listeners = [_listener() for _ in self.names]
+        """Start the daemons, unless the operator will not wait for it."""
+        spawning = asyncio.create_task(self.where.spawn(self.plan, self.children))
+        stopped = asyncio.create_task(self.stopping.wait())
         try:
-            addresses = {
-                name: f"127.0.0.1:{listener.getsockname()[1]}"
-                for name, listener in zip(self.names, listeners, strict=True)
-            }
-            for rank, (name, listener) in enumerate(zip(self.names, listeners, strict=True)):
-                peers = ",".join(f"{peer}={address}" for peer, address in addresses.items() if peer != name)
-                self.children.append(await self._start(rank, name, addresses[name], peers, listener.fileno()))
+            await asyncio.wait({spawning, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not spawning.done():
+                raise StoppedError("stopped before the nodes were started")
+            await spawning
         finally:
-            for listener in listeners:
-                listener.close()
-
-    async def _start(self, rank: int, name: NodeName, address: str, peers: str, descriptor: int) -> Child:
-        options = {"config": self.out / "config.toml", "name": name, "rank": rank, "listen": address}
-        options |= {"peers": peers, "out": self.out, "listen-fd": descriptor}
-        command = [sys.executable, "-m", "p2p_tally", "node", "--report"]
-        command += [f"--{key}={value}" for key, value in options.items()]
-        if self.resume_round is not None:
-            command += ["--resume", f"--resume-round={self.resume_round}"]
-        path = self.out / f"{name}.log"
-        with path.open("a", encoding="utf-8") as log:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                pass_fds=[descriptor],
-                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-                start_new_session=True,  # a Ctrl-C at the terminal is the launcher's to pass on
-                limit=1 << 24,
-            )
-        (self.out / f"{name}.pid").write_text(f"{process.pid}\n", encoding="utf-8")
-        return Child(name, process, path)
+            for task in (spawning, stopped):
+                task.cancel()
+            await asyncio.gather(spawning, stopped, return_exceptions=True)
 
     # --- following
 
     async def _follow(self, child: Child, folder: RunFolder, kept: list[RoundLine]) -> None:
         """Read what a daemon says until it ends."""
-        assert child.process.stdout is not None
-        async for text in child.process.stdout:
+        async for text in child.process.lines():
             said = json.loads(text)
             if "federation" in said:
                 self._begin(Federation.parse(said["federation"]), kept)
@@ -154,7 +118,6 @@ class Launcher:
                 child.lines[said["round"]] = said
                 child.last = said["round"]
                 self._tell(folder)
-        await child.process.wait()
         (self.out / f"{child.name}.pid").unlink(missing_ok=True)
         self._tell(folder)
 
@@ -266,14 +229,6 @@ class Launcher:
 
         kept = [set(sound_rounds(self.out / CHECKPOINTS / name)) | {0} for name in self.names]
         return max(set.intersection(*kept))
-
-
-def _listener() -> socket.socket:
-    """A listening socket on a free port. It is handed to the daemon, so nobody can take the port in between."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(128)
-    return listener
 
 
 def _mean(values: Any) -> float | None:

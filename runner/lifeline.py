@@ -1,9 +1,21 @@
-"""A process that must not outlive the one that started it: its standard input is a pipe that the other end holds."""
+"""A process that reports to the one that started it, by its standard output, and must not outlive it.
+
+Its standard input is a pipe that the other holds.
+"""
 
 import os
 import signal
 import sys
 import threading
+
+from runner.folder import as_text
+from runner.record import RoundLine
+
+
+def tell(line: RoundLine) -> None:
+    """A line on standard output, as it stands in the record."""
+    sys.stdout.write(as_text(line))
+    sys.stdout.flush()
 
 
 def end_with_standard_input() -> None:

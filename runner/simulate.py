@@ -17,7 +17,7 @@ from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSet
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.schedule import evaluates
+from p2p_tally.learning.schedule import check_graph, evaluates
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node, RoundReport
@@ -70,7 +70,7 @@ def simulate(
 
 def make_topology(federation: Federation) -> Topology:
     try:
-        return build(
+        topology = build(
             federation.topology,
             ranked_names(federation.nodes),
             degree=federation.degree,
@@ -78,6 +78,8 @@ def make_topology(federation: Federation) -> Topology:
         )
     except TopologyError as error:
         raise ConfigError(str(error)) from None
+    check_graph(federation, topology)
+    return topology
 
 
 def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnLine, threads: int, resume: bool) -> Run:
@@ -88,6 +90,13 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
     engine = _choose_engine(settings.engine, task, device)
     players: Engine = Stacked(task, topology, device, threads) if engine == "stacked" else Exact(task, topology, device)
     run = Run(task.federation, names)
+    run.made = replace(
+        here(engine, device),
+        classes=task.classes,
+        private=sum(len(shard) for shard in task.shards),
+        probes=len(task.probes.examples),
+        test=len(task.test),
+    )
     if settings.out is None:
         started = time.perf_counter()
         players.play(Lines(task, run, [on_line]))
@@ -96,8 +105,8 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
         return run
     folder = RunFolder.reopen(settings.out) if resume else RunFolder(settings.out)
     try:
-        # config.toml alone reruns it, by the same engine.
-        folder.begin(task.federation, settings.model_copy(update={"engine": engine}))
+        played = settings.model_copy(update={"engine": engine})
+        folder.begin(task.federation, played)  # config.toml alone reruns it, by the same engine
         run.folder = folder.path
         lines = Lines(task, run, [on_line, folder.add])
         checkpoints = checkpoints_of(folder, task, engine)
@@ -107,13 +116,6 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
             keeper.take_up()
         players.play(lines)
         run.seconds = keeper.seconds_played
-        run.made = replace(
-            here(engine, device),
-            classes=task.classes,
-            private=sum(len(shard) for shard in task.shards),
-            probes=len(task.probes.examples),
-            test=len(task.test),
-        )
         for name, learner in zip(names, players.peers(), strict=True):
             run.made = replace(run.made, parameters=len(learner.parameters))
             run.parameters_sha256.append(learner.parameters.sha256())
@@ -167,12 +169,12 @@ class Exact:
             for node in self.nodes
             for key, tensor in node.learner.state().items()
         }
-        return State(tensors, {"warmup": {node.name: node.warmup for node in self.nodes}})
+        return State(tensors, {node.name: {"warmup": node.warmup, "merged_at": node.merged_at} for node in self.nodes})
 
     def restore(self, round: int, state: State) -> None:
         for node in self.nodes:
             node.round = round
-            node.warmup = state.notes["warmup"][node.name]
+            node.warmup, node.merged_at = state.notes[node.name]["warmup"], state.notes[node.name]["merged_at"]
             node.learner.restore({key: state.tensors[f"{node.name}/{key}"] for key in node.learner.state()})
 
 

@@ -22,6 +22,11 @@ class CodedMerge:
         self._base = start  # [W]
         self._kept = np.zeros((nodes, width), np.float32)  # what each peer kept back
 
+    @property
+    def coding(self) -> ChangeFormat:
+        """That of the next merge over a complete graph; since zeros a change is the model, and every part is sent."""
+        return self._coding if self._base.any() else self._coding.dense
+
     def mean(self, parameters: Tensor) -> tuple[Tensor, np.ndarray] | None:
         """The mean [1, W] over all, and what each would then keep back [N, W]; None where it cannot be coded."""
         vectors = parameters.cpu().numpy()
@@ -30,16 +35,17 @@ class CodedMerge:
         kept += self._kept
         if not fits(kept):
             return None
+        coding = self.coding
         average = np.empty(width, np.float32)
         for owner, segment in enumerate(segments(width, nodes)):
             for run in runs(segment):
-                received = self._coding.rounded(kept[:, run])  # [N, n]
+                received = coding.rounded(kept[:, run])  # [N, n]
                 own = kept[owner, run].copy()
                 kept[:, run] -= received
                 received[owner] = own  # it does not travel
                 mean = received.sum(0, dtype=np.float32)  # in order of name, as the rows are
                 mean /= np.float32(nodes)
-                restored = self._coding.rounded(mean)
+                restored = coding.rounded(mean)
                 kept[owner, run] = (mean - restored) * np.float32(nodes)
                 average[run] = self._base[run] + restored
         return torch.from_numpy(average)[None].to(parameters.device), kept
@@ -63,6 +69,6 @@ class CodedMerge:
             return None
         rounded = np.empty_like(vectors)
         for run in runs(slice(0, vectors.shape[1])):
-            rounded[:, run] = self._coding.rounded(vectors[:, run])
+            rounded[:, run] = self._coding.dense.rounded(vectors[:, run])
         sent = torch.from_numpy(rounded).to(parameters.device)
         return graph.mix(sent).add_(parameters - sent)

@@ -1,4 +1,4 @@
-"""An experiment's cells by seeds, each a process of `p2p-tally simulate`, a few at a time. What is finished stays.
+"""An experiment's cells by seeds, each a process of `p2p-tally simulate`, here or on Ray. What is finished stays.
 
 A sweep's folder: sweep.json (what the cells are, for the report), CELL/seed-S.toml (what was asked for),
 CELL/seed-S (the run folder) and CELL/seed-S.log (what the process said).
@@ -11,12 +11,13 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
 
 import tomli_w
 
@@ -73,6 +74,14 @@ class Job:
         """Whether there is something to go on from."""
         return (self.folder / "config.toml").is_file() and any((self.folder / CHECKPOINTS).glob("*.safetensors"))
 
+    def arguments(self, settings: SimulationSettings, config: str, folder: str) -> list[str]:
+        """Of p2p-tally, to run this job in a folder with what it was asked for in a file."""
+        where = ["--resume", folder] if self.resumes else ["--config", config, "--out", folder]
+        command = ["simulate", "--report", *where]
+        command += ["--device", settings.device, "--checkpoint-seconds", str(settings.checkpoint_seconds)]
+        command += ["--data-root", str(settings.data_root)] if settings.data_root else []
+        return command + (["--download"] if settings.download else [])
+
     def wanted(self) -> str:
         options = self.federation.model_dump(exclude_none=True, mode="json")
         return tomli_w.dumps({**options, "engine": self.engine})
@@ -126,7 +135,7 @@ def sweep(
     seeds: Sequence[int],
     out: Path,
     *,
-    jobs: int,
+    where: "Cells",
     settings: SimulationSettings,
     changes: Mapping[str, str],
     notes: Sequence[str] = (),
@@ -148,9 +157,11 @@ def sweep(
         for job in todo:
             _look(job)
         (out / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        with Display(todo) as display:
+        if all(job.state == "kept" for job in todo):
+            return todo
+        with where, Display(todo) as display:
             try:
-                asyncio.run(_run_all(todo, jobs, settings, display))
+                asyncio.run(_run_all(todo, where, settings, display))
             except asyncio.CancelledError:
                 raise KeyboardInterrupt from None
     return todo
@@ -219,18 +230,25 @@ def _look(job: Job) -> None:
         shutil.rmtree(job.folder)
 
 
-async def _run_all(todo: list[Job], jobs: int, settings: SimulationSettings, display: Display) -> None:
+async def _run_all(todo: list[Job], cells: "Cells", settings: SimulationSettings, display: Display) -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    free = asyncio.Semaphore(jobs)
+    free = asyncio.Semaphore(cells.at_once or max(1, len(todo)))
 
     async def one(job: Job) -> None:
-        async with free:
+        def started() -> None:
             job.state, job.started = "running", time.monotonic()
             display.changed(job)
-            await _run(job, settings)
+
+        async with free:
+            job.folder.parent.mkdir(parents=True, exist_ok=True)
+            job.config.write_text(job.wanted(), encoding="utf-8")
+            code = await cells.run(job, settings, started)
             job.seconds = time.monotonic() - job.started
+            job.state = "done" if code == 0 and job.finished else "failed"
+            if job.state == "failed":
+                job.error = last_line(job.log) or f"ended with code {code} and said nothing"
             display.changed(job)
 
     ticking = asyncio.create_task(display.tick())
@@ -243,33 +261,57 @@ async def _run_all(todo: list[Job], jobs: int, settings: SimulationSettings, dis
         ticking.cancel()
 
 
-async def _run(job: Job, settings: SimulationSettings) -> None:
-    """One process. However this ends, the process has ended too."""
-    job.folder.parent.mkdir(parents=True, exist_ok=True)
-    job.config.write_text(job.wanted(), encoding="utf-8")
-    command = [sys.executable, "-m", "p2p_tally", "simulate", "--json", "--lifeline"]
-    command += ["--resume", str(job.folder)] if job.resumes else ["--config", str(job.config), "--out", str(job.folder)]
-    command += ["--device", settings.device, "--checkpoint-seconds", str(settings.checkpoint_seconds)]
-    command += ["--data-root", str(settings.data_root)] if settings.data_root else []
-    command += ["--download"] if settings.download else []
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with job.log.open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=log, env=environment
-        )
-        try:
-            code = await process.wait()
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                try:
-                    await asyncio.wait_for(process.wait(), PATIENCE)
-                except TimeoutError:
-                    process.kill()
-                    await process.wait()
-    job.state = "done" if code == 0 and job.finished else "failed"
-    if job.state == "failed":
-        job.error = last_line(job.log) or f"ended with code {code} and said nothing"
+class Cells(Protocol):
+    """Where the jobs of a sweep are run; entered for as long as there are any."""
+
+    at_once: int | None  # None: as many as there is room for
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def run(self, job: Job, settings: SimulationSettings, started: Callable[[], None]) -> int:
+        """Run one job: its folder and its log are there when this returns with the exit code. However it ends, nothing
+        of the job runs on."""
+        ...
+
+
+class LocalCells:
+    """Processes of this machine."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once: int | None = at_once
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Every process has ended with its job."""
+
+    async def run(self, job: Job, settings: SimulationSettings, started: Callable[[], None]) -> int:
+        started()
+        command = [sys.executable, "-m", "p2p_tally", *job.arguments(settings, str(job.config), str(job.folder))]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        with job.log.open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,  # the lifeline: it closes when the sweep is gone
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=log,
+                env=environment,
+            )
+            try:
+                return await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.terminate()
+                    try:
+                        await asyncio.wait_for(process.wait(), PATIENCE)
+                    except TimeoutError:
+                        process.kill()
+                        await process.wait()
 
 
 def last_line(path: Path) -> str:

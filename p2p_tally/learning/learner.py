@@ -77,7 +77,8 @@ class Learner:
             if self.method.merge is MergeRule.OUTER_STEP
             else None
         )
-        sends_changes = bool(federation.merge_every) and federation.merge_precision != "float32"
+        coded = federation.merge_precision != "float32" or federation.merge_top_k > 0
+        sends_changes = coded and bool(federation.merge_every)
         self.feedback = ErrorFeedback(start, self.method.common_start) if sends_changes else None
         self.batches = torch.Generator().manual_seed(derive_seed(federation.seed, "batches", name))
         self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill

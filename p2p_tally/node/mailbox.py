@@ -25,11 +25,14 @@ from p2p_tally.protocol.messages import (
     Announce,
     Bye,
     Here,
+    Lost,
     Message,
+    News,
     Ready,
     Relayed,
     Shard,
     Stage,
+    Tidings,
     Vote,
     Waiting,
     Withdraw,
@@ -53,13 +56,16 @@ class Mailbox:
         self.name = name
         self.limits = limits
         self.ballots = ballots
+        self.rounds = MAX_NUMBER  # of the run
         self.ledger = ledger
         self.arrivals: Counter[str] = Counter()  # what became of messages, by arrival or reason of refusal
         self.missed: Counter[NodeName] = Counter()  # deadlines that a peer let pass
         # Peers that are not waited for: they let a deadline pass, or have not begun. What they send in time counts,
         # and brings them back.
         self.silent: set[NodeName] = set()
+        self.unheard: set[NodeName] = set()  # likewise of those whose votes come from afar; their links are others'
         self.left: set[NodeName] = set()  # said goodbye
+        self.finished: set[NodeName] = set()  # of those, who had played all rounds
         self.labels: Callable[[int], np.ndarray | None] = lambda _: None  # of a round's probes, -1 where there is none
         self.seen: dict[NodeName, int] = {}  # the furthest round that a peer spoke of
         self.joined: dict[NodeName, int] = {}  # the round after which a peer plays
@@ -67,8 +73,10 @@ class Mailbox:
         self.relays: Relays | None = None  # where votes travel further than to the neighbours
         self.last_near: Callable[[], int] = lambda: MAX_NUMBER  # the furthest round that an honest peer can be in
         self.say_waiting: Callable[[int, Stage], None] = lambda _round, _stage: None  # tell the neighbours
+        self._told_lost: set[NodeName] = set()  # the missed peers that the others know of
         self.answer_waiting: Callable[[NodeName, int], None] = lambda _peer, _round: None
         self._alive: dict[NodeName, float] = {}  # when a peer last gave a sign of life while this node waits
+        self._reachable: set[NodeName] = set()  # whose votes can come in the round that is waited in
         self._barrier = Barrier(peers)
         self._filled = asyncio.Event()
 
@@ -78,6 +86,7 @@ class Mailbox:
         """The items of one stage of a round, in order of name: all that came until everybody awaited had sent theirs,
         or the time was up."""
         welcome = list(welcome)
+        self._reachable = set(welcome) if self.relays is None else self.relays.reachable(place[0])
         self._barrier.open(stage, place, welcome, [peer for peer in welcome if self._awaits(peer, stage, place[0])])
         try:
             if patience is None:
@@ -107,12 +116,40 @@ class Mailbox:
                 late = [peer for peer, end in until.items() if end <= now]
                 for peer in late:
                     self._barrier.forgive(peer)
-                self.silent.update(late)
-                self.missed.update(late)
+                self._give_up(late, round, stage)
                 if late:
                     waited, names = now - started, ", ".join(late)
                     log.warning("waited %.1f s in vain for %s", waited, names, extra={"event": "missed"})
                 deadline = min((end for end in until.values() if end > now), default=now)
+
+    def _give_up(self, late: list[NodeName], round: int, stage: Stage) -> None:
+        """Peers that let their deadline pass are not waited for until they speak again."""
+        self.missed.update(late)
+        if self.relays is not None and stage is Stage.VOTE:
+            self.unheard.update(late)
+            late = [peer for peer in late if self.relays.is_neighbour(peer, round)]
+        self.silent.update(late)
+        self._look()
+
+    def _tell_lost(self, relays: Relays) -> None:
+        """Let everyone know whom this node misses, once that has changed."""
+        missed = self.silent - self.finished
+        if missed != self._told_lost:
+            self._told_lost = missed
+            relays.tell_lost(missed)
+            self._forgive_unreachable(relays)
+
+    def _forgive_unreachable(self, relays: Relays) -> None:
+        """Whoever cannot be heard any more is not waited for."""
+        round = self._voting_place()
+        if round is not None:
+            for peer in set(self._barrier.missing) - relays.reachable(round):
+                self._barrier.forgive(peer)
+
+    def _voting_place(self) -> int | None:
+        """The round whose votes are being waited for, where they are passed on: a lost link alone ends no such wait."""
+        place = self._barrier.place
+        return place[1] if self.relays is not None and place is not None and place[0] is Stage.VOTE else None
 
     async def _fill(self, until: float | None) -> bool:
         """Wait until everybody awaited has come, or that instant; whether they have."""
@@ -141,19 +178,28 @@ class Mailbox:
     def lost(self, peer: NodeName) -> None:
         """The link to a peer is gone: what it has not sent it will not send."""
         self.silent.add(peer)
-        self._barrier.forgive(peer)
+        if self._voting_place() is None:
+            self._barrier.forgive(peer)
         self._look()
 
     def found(self, peer: NodeName, *, awaited: bool) -> None:
         """There is a link to a peer. It is awaited at once, or once it says that it plays."""
         self.left.discard(peer)
         (self.silent.discard if awaited else self.silent.add)(peer)
+        if self.relays is not None:
+            self.relays.welcome(peer)
+        self._look()
 
     def _awaits(self, peer: NodeName, stage: Stage, round: int) -> bool:
         given_up = stage in MERGING and self._withdrawn.get(peer) == round
-        return peer not in self.silent and self.joined.get(peer, 0) < round and not given_up
+        if self.relays is not None and stage is Stage.VOTE:
+            return peer not in self.unheard and self.joined.get(peer, 0) < round and peer in self._reachable
+        went_on = stage is Stage.ANNOUNCE and self.seen.get(peer, 0) > round
+        return peer not in self.silent and self.joined.get(peer, 0) < round and not (given_up or went_on)
 
     def _look(self) -> None:
+        if self.relays is not None:
+            self._tell_lost(self.relays)
         if self._barrier.complete:
             self._filled.set()
 
@@ -170,6 +216,13 @@ class Mailbox:
             case Shard():
                 # Length and values are checked where they are used: only there it is known who takes part.
                 return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)
+            case News():
+                if self.relays is None:
+                    raise FrameError("news where votes travel one hop", reason="unknown-kind")
+                origin = self.relays.origin_of(message)
+                if not self.relays.is_new(peer, origin, message):
+                    return Arrival.DUPLICATE
+                self._heed_news(self.relays, origin, message.message)
             case _:
                 self._heed(peer, message)
         return Arrival.RECORDED
@@ -179,17 +232,48 @@ class Mailbox:
         wanted = self._barrier.wants(origin, Stage.VOTE, (word.round, 0))
         if self.relays is not None and wanted:
             if word.round > self.last_near():
-                return Arrival.TOO_FAR  # a relay must not fill the place of another's next words
+                return self._left_behind_by(via, origin, word.round)
             self.relays.check(via, origin, hops, word.round)
         item: Any = word
         if isinstance(word, Vote):
             # Checked before it is kept, so that a bad ballot is never counted.
             item = self.ballots.decode(word.ballot, self.labels(word.round)) if wanted else None
         raw = word.ballot if isinstance(word, Vote) else f"{word.right}/{word.of}".encode()
-        verdict = self._arrive(origin, Stage.VOTE, word.round, 0, item, raw)
-        if self.relays is not None and verdict in IN_TIME:
-            self.relays.pass_on(origin, hops, word)
+        verdict = self._arrive(origin, Stage.VOTE, word.round, 0, item, raw, via)
+        if self.relays is not None:
+            if verdict in IN_TIME:
+                self.unheard.discard(origin)
+                self.relays.pass_on(via, origin, hops, word)
+            elif verdict is Arrival.DUPLICATE:
+                self.relays.came_again(via, origin, hops, word.round)
         return verdict
+
+    def _left_behind_by(self, via: NodeName, origin: NodeName, round: int) -> Arrival:
+        """A word of a round that its origin could not be in, had it waited for this node: its word of the round at hand
+        will not come. It is not held either: a relay must not fill the place of another's next words."""
+        self._barrier.forgive(origin)
+        if via == origin:
+            self.seen[origin] = max(round, self.seen.get(origin, 0))
+        return Arrival.TOO_FAR
+
+    def _heed_news(self, relays: Relays, origin: NodeName, tidings: Tidings) -> None:
+        """A word from afar about a node itself. Its link, if there is one, speaks for itself."""
+        voting = self._voting_place()
+        self._alive[origin] = asyncio.get_running_loop().time()
+        match tidings:
+            case Here() if tidings.round <= self.last_near():
+                self.joined[origin] = tidings.round
+                self.unheard.discard(origin)
+                if voting is not None and voting <= tidings.round:
+                    self._barrier.forgive(origin)
+            case Waiting():
+                if voting is not None and voting < tidings.round:
+                    self._barrier.forgive(origin)  # it has gone on, and its vote has been lost on the way
+                if tidings.at is Stage.VOTE:
+                    relays.urge(tidings.round)
+                self.answer_waiting(origin, tidings.round)
+            case Lost():
+                self._forgive_unreachable(relays)
 
     def _heed(self, peer: NodeName, message: Message) -> None:
         """A word about the peer itself: where it is, and what need not be waited for."""
@@ -204,8 +288,9 @@ class Mailbox:
             case Waiting():
                 self._alive[peer] = asyncio.get_running_loop().time()
                 place = self._barrier.place
-                if place is not None and _has_spoken((message.at, message.round), place):
-                    self._barrier.forgive(peer)  # what it had to say is lost: it will not come any more
+                lost = place is not None and _has_spoken((message.at, message.round), place)
+                if lost and self._voting_place() is None:
+                    self._barrier.forgive(peer)  # what it had to say will not come any more, not even from others
                 self.answer_waiting(peer, message.round)
             case Withdraw():
                 self._withdrawn[peer] = message.round
@@ -213,21 +298,32 @@ class Mailbox:
                     self._barrier.forgive(peer)
             case Bye():
                 self.left.add(peer)
+                if message.round >= self.rounds:
+                    self.finished.add(peer)
                 self.lost(peer)
             case _:
                 raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
 
-    def _arrive(self, peer: NodeName, stage: Stage, round: int, part: int, item: Any, raw: bytes) -> Arrival:
+    def _arrive(
+        self, peer: NodeName, stage: Stage, round: int, part: int, item: Any, raw: bytes, via: NodeName | None = None
+    ) -> Arrival:
+        """`via`: the neighbour that it came from, where that may be another."""
         verdict = self._barrier.arrive(peer, stage, (round, part), item, raw)
-        if verdict in IN_TIME:
-            self.silent.discard(peer)
-        elif verdict is Arrival.EQUIVOCATION:
+        if verdict is Arrival.EQUIVOCATION:
+            passed = "" if via in (None, peer) else f", passed on by {via}"
             log.warning(
-                "a second %s for round %d: the first stands", stage.name.lower(), round,
+                "a second %s for round %d%s: the first stands", stage.name.lower(), round, passed,
                 extra={"event": "equivocation", "peer": peer},
             )  # fmt: skip
+        if via not in (None, peer):
+            return verdict  # it says nothing of the link to the peer, and not where the peer is: others may lie
+        if verdict in IN_TIME:
+            self.silent.discard(peer)
         if round > self.seen.get(peer, 0):
             self.seen[peer] = round
+            place = self._barrier.place
+            if place is not None and place[0] is Stage.ANNOUNCE and place[1] < round:
+                self._barrier.forgive(peer)  # it does not merge: a link keeps its messages in order
         return verdict
 
 

@@ -12,7 +12,7 @@ is dropped whole: a model is the old one or the new one.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -24,23 +24,13 @@ from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.outbox import Outbox
 from p2p_tally.node.parcels import PLAIN, Changes, Merged, Parameters, Parcel, read_plain
 from p2p_tally.protocol.changes import ChangeFormat, fits
+from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Announce, Shard, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
 
 log = logging.getLogger(__name__)
 
 Read = Callable[[bytes, int], np.ndarray]
-
-
-def to_mask(present: Iterable[NodeName], members: Sequence[NodeName]) -> bytes:
-    """A bit for each member, in name order."""
-    bits = np.isin(np.array(members), np.array(list(present)))
-    return np.packbits(bits).tobytes()
-
-
-def from_mask(mask: bytes, members: Sequence[NodeName]) -> set[NodeName]:
-    bits = np.unpackbits(np.frombuffer(mask, np.uint8))
-    return {member for member, bit in zip(members, bits, strict=False) if bit}
 
 
 def participants(announced: dict[NodeName, bytes], members: Sequence[NodeName]) -> list[NodeName]:
@@ -69,6 +59,7 @@ class MergeExchange:
         self.outbox = outbox
         self.timeout = timeout
         self.format = format
+        self.alone = False  # nobody else announced the last merge
         self._broken = False
 
     async def all_reduce(self, round: int, vector: np.ndarray, feedback: ErrorFeedback | None = None) -> Merged | None:
@@ -80,6 +71,7 @@ class MergeExchange:
         present = [self.name, *(peer for peer in others if peer not in self.mailbox.silent)]
         own = Announce(round, to_mask(present, self.members), b"" if feedback is None else feedback.name)
         heard = await self._announce(round, others, own)
+        self.alone = not heard
         announced = {**heard, self.name: own}
         taking_part = participants({peer: said.present for peer, said in announced.items()}, self.members)
         if self.name not in taking_part:
@@ -87,6 +79,8 @@ class MergeExchange:
             self.outbox.broadcast(heard, Withdraw(round))
             return None
         self._broken = False
+        if taking_part == [self.name]:
+            return Merged(vector)  # the mean over one is no merge that others could build on
         parcel = self._parcel(vector, feedback, [announced[peer].base for peer in taking_part])
         result = None if parcel is None else await self._all_reduce(round, parcel, taking_part)
         if result is None:
@@ -101,7 +95,8 @@ class MergeExchange:
         if set(bases) != {feedback.name}:
             log.info("bases differ: this merge sends whole parameters", extra={"event": "merge-whole"})
             return Parameters(vector, feedback)
-        changes = Changes(vector, feedback, self.format)
+        # Since nothing but zeros a change is the model itself, of which every part is needed.
+        changes = Changes(vector, feedback, self.format if feedback.base.any() else self.format.dense)
         return changes if changes.fits else None
 
     async def _all_reduce(self, round: int, parcel: Parcel, members: list[NodeName]) -> Merged | None:
@@ -115,7 +110,7 @@ class MergeExchange:
                 round,
                 Stage.SCATTER,
                 step,
-                {peer: parcel.send(run) for peer in others for run in cut[peer][step : step + 1]},
+                ((peer, parcel.send(run)) for peer in others for run in cut[peer][step : step + 1]),
             )
             if 0 <= step - 1 < len(mine):
                 run = mine[step - 1]
@@ -126,7 +121,7 @@ class MergeExchange:
                 mean = parcel.reduce(run, [parts[member] for member in members])
                 if mean is None:
                     return None
-                await self._send(round, Stage.GATHER, step - 1, dict.fromkeys(others, mean))
+                await self._send(round, Stage.GATHER, step - 1, ((peer, mean) for peer in others))
             if step >= 2:
                 owed = {peer: cut[peer][step - 2] for peer in others if step - 2 < len(cut[peer])}
                 collected = await self._collect(round, Stage.GATHER, step - 2, owed, parcel.read)
@@ -145,7 +140,8 @@ class MergeExchange:
         """
         neighbours = [peer for peer in weights if peer != self.name]
         heard = await self._announce(round, neighbours, Announce(round, b""))
-        rounds_off = not self.format.plain
+        coding = self.format.dense  # what is swapped is no change
+        rounds_off = not coding.plain
         if rounds_off and not fits(vector):
             self.outbox.broadcast(heard, Withdraw(round))
             return None
@@ -155,16 +151,17 @@ class MergeExchange:
         scale = 1.0 / sum(weights[peer] for peer in closed)
         result = np.empty_like(vector)
         pieces = runs(slice(0, len(vector)))
-        read: Read = self.format.decode if rounds_off else read_plain
+        read: Read = coding.decode if rounds_off else read_plain
         for step in range(len(pieces) + 1):
             for run in pieces[step : step + 1]:
-                await self._send(round, Stage.VECTOR, step, dict.fromkeys(heard, self.format.encode(vector[run])))
+                data = coding.encode(vector[run])
+                await self._send(round, Stage.VECTOR, step, ((peer, data) for peer in heard))
             if step >= 1:
                 run = pieces[step - 1]
                 parts = await self._collect(round, Stage.VECTOR, step - 1, dict.fromkeys(partners, run), read)
                 partners = list(parts)
                 if not self._broken:
-                    parts[self.name] = own = self.format.rounded(vector[run]) if rounds_off else vector[run]
+                    parts[self.name] = own = coding.rounded(vector[run]) if rounds_off else vector[run]
                     result[run] = merging.weighted_sum(
                         [parts[peer] for peer in closed], [weights[peer] * scale for peer in closed]
                     )
@@ -177,9 +174,9 @@ class MergeExchange:
         heard: dict[NodeName, Announce] = await self.mailbox.gather(Stage.ANNOUNCE, (round, 0), peers, self.timeout())
         return heard
 
-    async def _send(self, round: int, stage: Stage, part: int, data: Mapping[NodeName, bytes]) -> None:
+    async def _send(self, round: int, stage: Stage, part: int, data: Iterable[tuple[NodeName, bytes]]) -> None:
         """Each peer its run. Side by side: a peer that reads slowly holds up no other."""
-        await asyncio.gather(*(self.outbox.stream(peer, Shard(round, stage, part, run)) for peer, run in data.items()))
+        await asyncio.gather(*(self.outbox.stream(peer, Shard(round, stage, part, run)) for peer, run in data))
 
     async def _collect(
         self, round: int, stage: Stage, part: int, owed: dict[NodeName, slice], read: Read

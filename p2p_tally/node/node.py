@@ -5,6 +5,7 @@ The simulator and the daemon run this same loop; they differ in the transport, i
 """
 
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -15,10 +16,10 @@ import numpy as np
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, in_order
-from p2p_tally.learning.consensus import Answer
-from p2p_tally.learning.learner import Evaluation, Learner
+from p2p_tally.learning.consensus import Answer, measure
+from p2p_tally.learning.learner import Evaluation, Learner, votes_of
 from p2p_tally.learning.methods import METHODS, Sent
-from p2p_tally.learning.schedule import Channel, channel, evaluates, merges, next_words
+from p2p_tally.learning.schedule import Channel, channel, drifted, evaluates, merges, next_words
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.merge import MergeExchange
 from p2p_tally.node.outbox import Outbox, framed_bytes
@@ -47,6 +48,9 @@ from topologies import Topology
 
 log = logging.getLogger(__name__)
 
+# Those who wait far away are answered together, at most this often.
+ANSWER_SECONDS = 0.2
+
 Compute = Callable[..., Awaitable[Any]]
 
 
@@ -69,6 +73,7 @@ class RoundReport:
     round: int
     evaluation: Evaluation | None = None
     answers: list[Answer] = field(default_factory=list)  # what this node distilled on, in order of name
+    due: bool = False  # a merge was
     merged: bool = False
     sent: dict[Stage, Count] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
@@ -113,8 +118,11 @@ class Node:
         self.phase = "waiting"
         self.stopping = False
         self.between_rounds = True  # nothing of the next round has been done yet
+        self._told_afar = -math.inf  # when those afar that wait were last told that this node is at work
         # The round after which the channel opens; None while an automatic warm-up lasts.
         self.warmup = self.federation.warmup if isinstance(self.federation.warmup, int) else None
+
+        self.merged_at = 0  # the last round in which this node merged with others, or tried to
 
         self.ledger = Ledger()
         self.ballots = ballot_format(learner)
@@ -125,13 +133,17 @@ class Node:
         if self.ballots.form == "coded":
             self.mailbox.labels = learner.probes.labels_of
         self.mailbox.answer_waiting = self._answer_waiting
-        self.mailbox.say_waiting = lambda r, at: self.outbox.broadcast(self._neighbours(r), Waiting(r, at))
+        self.mailbox.say_waiting = self._say_waiting
+        self.mailbox.rounds = self.federation.rounds
         self.outbox = Outbox(name, transport, self.ledger)
+        self.relays: Relays | None = None
         if self.federation.hops != 1:
-            self.mailbox.relays = Relays(name, topology, self.federation.hops, self.outbox)
+            self.relays = self.mailbox.relays = Relays(
+                name, topology, self.federation.hops, self.outbox, lambda: self.round + 1
+            )
             near = lru_cache(4)(lambda round: next_words(self.federation, round)[-1])
             self.mailbox.last_near = lambda: near(self.round + 1)
-        coding = ChangeFormat(self.federation.merge_precision)
+        coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
         self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout, coding)
 
     async def run(self, announce: bool = True) -> None:
@@ -141,6 +153,7 @@ class Node:
         """
         if announce:
             self._tell_all(Here(self.round))
+            self._tell_afar(Here(self.round))
         try:
             while self.round < self.federation.rounds and not self.stopping:
                 try:
@@ -151,6 +164,8 @@ class Node:
             log.info("round %d abandoned", self.round + 1, extra={"event": "abandoned"})
         self.phase = "done" if self.round >= self.federation.rounds else "stopped"
         self._tell_all(Bye(self.round))
+        if self.relays is not None:
+            self.relays.over = True
 
     async def _play(self, r: int) -> None:
         """Round r of Algorithm 1."""
@@ -179,7 +194,8 @@ class Node:
             await self._wait_for_half(r)
             watch.lap("barrier")
 
-        if merges(self.federation, r):
+        report.due = self._merge_is_due(r, report.answers if now.speaks else [])
+        if report.due:
             self.phase = "merge"
             report.merged = await self._merge(r)
             watch.lap("merge")
@@ -233,7 +249,10 @@ class Node:
         self._check_in_step(r)
         self.phase = "barrier"
         neighbours, audible = self._neighbours(r), self._audible(r)
-        self.outbox.broadcast(neighbours, own)
+        if self.relays is None:
+            self.outbox.broadcast(neighbours, own)
+        else:
+            self.relays.speak(r, own)
         started = self.clock()
         heard: dict[NodeName, Any] = await self.mailbox.gather(Stage.VOTE, (r, 0), audible, self.deadlines.timeout())
         if len(heard) == len(audible):
@@ -254,9 +273,20 @@ class Node:
         if now.trains:
             await self.compute(self.learner.distill, r, answers, now, weights)
 
+    def _merge_is_due(self, r: int, answers: list[Answer]) -> bool:
+        """By the clock; or by the answers that all peers of a mesh have, and so decide alike."""
+        if self.federation.merge_when == "clock":
+            return merges(self.federation, r)
+        if len(answers) < 2:
+            return False
+        votes = np.stack([votes_of(answer) for answer in answers])  # [N, P]
+        return drifted(self.federation, r, self.merged_at, measure(votes, self.learner.classes, None).agreement)
+
     async def _merge(self, r: int) -> bool:
         """Exchange parameters and take the mean; False where the merge was not completed and all is as before."""
-        self._check_in_step(r)
+        by_clock = self.federation.merge_when == "clock"
+        if by_clock:
+            self._check_in_step(r)
         vector = self.learner.export()
         if self.topology.is_complete(r):
             merged = await self.exchange.all_reduce(r, vector, self.learner.feedback)
@@ -264,6 +294,10 @@ class Node:
             weights = {NodeName(peer): weight for peer, weight in self.topology.weights(self.name, r).items()}
             merged = await self.exchange.mix(r, vector, weights)
         self._leave_if_others_left(self._neighbours(r))
+        if self.exchange.alone and not by_clock:
+            # Others saw other votes, or merged lately when this node was away: it asks again next round.
+            return False
+        self.merged_at = r
         if merged is None:
             log.warning("merge of round %d not completed: kept as it was", r, extra={"event": "merge-skipped"})
             return False
@@ -285,6 +319,7 @@ class Node:
         log.warning("behind: from round %d to %d", self.round, theirs + 1, extra={"event": "catch-up"})
         self.round = min(theirs + 1, self.federation.rounds)
         self._tell_all(Here(self.round))
+        self._tell_afar(Here(self.round))
 
     def _leave_if_others_left(self, neighbours: list[NodeName]) -> None:
         """Asked to stop, this node finishes its round; but not a round that others, asked too, have not played."""
@@ -296,11 +331,22 @@ class Node:
 
     def _audible(self, r: int) -> list[NodeName]:
         """Whose votes of round r are for this node's tally: those within so many hops."""
-        relays = self.mailbox.relays
-        return self._neighbours(r) if relays is None else relays.awaited(r)
+        return self._neighbours(r) if self.relays is None else self.relays.audible(r)
 
     def _tell_all(self, message: Message) -> None:
         self.outbox.broadcast(self._neighbours(max(1, self.round)), message)
+
+    def _tell_afar(self, here: Here) -> None:
+        """Where votes come from afar: this node is there again, and misses others than it may have said before."""
+        if self.relays is not None and here.round:
+            self.relays.tell(here)
+            self.relays.tell_lost(self.mailbox.silent)
+
+    def _say_waiting(self, r: int, at: Stage) -> None:
+        self.outbox.broadcast(self._neighbours(r), Waiting(r, at))
+        if self.relays is not None and at is Stage.VOTE:
+            self.relays.tell(Waiting(r, at))
+            self.relays.urge(r)
 
     # --- what the transport tells
 
@@ -316,8 +362,14 @@ class Node:
 
     def _answer_waiting(self, peer: NodeName, r: int) -> None:
         """A peer waits in round r: if this node is not so far yet, it is at work, and says so."""
-        if self.round < r and self.phase != "waiting":
-            self.outbox.send(peer, Here(self.round), frames.encode(Here(self.round)))
+        if self.round >= r or self.phase == "waiting":
+            return
+        here = Here(self.round)
+        if self.relays is None or peer in self._neighbours(r):
+            self.outbox.send(peer, here, frames.encode(here))
+        elif self.clock() > self._told_afar + ANSWER_SECONDS:
+            self._told_afar = self.clock()
+            self.relays.tell(here)  # to all at once: others wait too
 
     def link_down(self, peer: NodeName) -> None:
         self.mailbox.lost(peer)

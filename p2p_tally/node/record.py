@@ -8,7 +8,6 @@ import numpy as np
 
 from p2p_tally.learning.consensus import Measures, measure
 from p2p_tally.learning.learner import Learner, votes_of
-from p2p_tally.learning.schedule import merges
 from p2p_tally.node.checkpoint import Checkpoint, Checkpoints
 from p2p_tally.node.metrics import Metrics
 from p2p_tally.node.node import Node, RoundReport
@@ -52,7 +51,7 @@ class DaemonRecorder:
             self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
         if self.metrics is not None:
             self.metrics.observe(report)
-            self.metrics.skipped_merges += merges(node.federation, report.round) and not report.merged
+            self.metrics.skipped_merges += report.due and not report.merged
         if report.evaluation is not None:
             self.on_line(self._line(node, report))
             self._log_progress(node, report)
@@ -77,14 +76,20 @@ class DaemonRecorder:
 
     def restore(self, node: Node, checkpoint: Checkpoint) -> None:
         node.warmup = checkpoint.notes["warmup"]
+        node.merged_at = checkpoint.notes["merged_at"]
         self.payload = checkpoint.notes["payload"]
         self.framed = checkpoint.notes["framed"]
         self.wire_before = checkpoint.notes.get("wire", 0)
         self.saved = checkpoint.round
 
     async def _save(self, node: Node, prune: bool = True) -> None:
-        notes = {"warmup": node.warmup, "payload": self.payload, "framed": self.framed}
-        notes["wire"] = self.wire_before + self.wire()
+        notes = {
+            "warmup": node.warmup,
+            "merged_at": node.merged_at,
+            "payload": self.payload,
+            "framed": self.framed,
+            "wire": self.wire_before + self.wire(),
+        }
         checkpoint = Checkpoint(node.round, self.learner.snapshot(), notes)
         if await node.compute(self.checkpoints.save, checkpoint, prune):
             self.saved = node.round

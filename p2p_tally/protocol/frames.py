@@ -18,11 +18,14 @@ from p2p_tally.protocol.messages import (
     Hello,
     Here,
     Kind,
+    Lost,
     Message,
+    News,
     Ready,
     Relayed,
     Shard,
     Stage,
+    Tidings,
     Vote,
     Waiting,
     Welcome,
@@ -59,6 +62,12 @@ class Limits:
 
 
 def encode(message: Message) -> bytes:
+    packed: bytes = msgpack.packb(_fields(message))
+    return packed
+
+
+def _fields(message: Message) -> tuple[Any, ...]:
+    """The kind, and what follows it."""
     fields: tuple[Any, ...]
     match message:
         case Vote():
@@ -75,10 +84,12 @@ def encode(message: Message) -> bytes:
             fields = (message.round, message.at.value)
         case Welcome():
             fields = ()
-        case Relayed(message=Vote(round, ballot)):
-            fields = (message.origin, message.hops, Kind.VOTE.value, round, ballot)
-        case Relayed(message=Ready(round, right, of)):
-            fields = (message.origin, message.hops, Kind.READY.value, round, right, of)
+        case Relayed():
+            fields = (message.origin, message.hops, *_fields(message.message))
+        case News():
+            fields = (message.origin, message.number, *_fields(message.message))
+        case Lost():
+            fields = (message.missing,)
         case Hello():
             fields = (
                 message.version,
@@ -90,8 +101,7 @@ def encode(message: Message) -> bytes:
                 message.digest,
                 message.fields,
             )
-    packed: bytes = msgpack.packb((message.kind.value, *fields))
-    return packed
+    return (message.kind.value, *fields)
 
 
 def decode(frame: bytes, limits: Limits) -> Message:
@@ -99,39 +109,49 @@ def decode(frame: bytes, limits: Limits) -> Message:
     if len(frame) > limits.frame:
         raise FrameError(f"{len(frame)} bytes, the limit is {limits.frame}", reason="oversized")
     match _unpack(frame, binary=limits.frame):
-        case (Kind.VOTE.value, round, ballot):
-            return Vote(round, ballot)
+        case (Kind.VOTE.value | Kind.READY.value, *_) as fields:
+            return _word(fields)
         case (Kind.SHARD.value, round, stage, part, data):
             return Shard(round, _stage(stage), part, data)
-        case (Kind.READY.value, round, right, of):
-            return Ready(round, right, of)
         case (Kind.ANNOUNCE.value, round, present):
             return Announce(round, present)
         case (Kind.ANNOUNCE.value, round, present, base) if base:
             return Announce(round, present, base)
-        case (Kind.BYE.value | Kind.HERE.value | Kind.WITHDRAW.value as kind, round):
-            return _OF_A_ROUND[kind](round)
-        case (Kind.WAITING.value, round, at):
-            return Waiting(round, _stage(at))
+        case (Kind.BYE.value, round):
+            return Bye(round)
+        case (Kind.WITHDRAW.value, round):
+            return Withdraw(round)
+        case (Kind.HERE.value | Kind.WAITING.value | Kind.LOST.value, *_) as fields:
+            return _tidings(fields)
         case (Kind.WELCOME.value,):
             return Welcome()
-        case (Kind.RELAYED.value, origin, hops, *word):
-            return Relayed(origin, hops, _word(word))
+        case (Kind.RELAYED.value, origin, hops, int(), *_) as fields:
+            return Relayed(origin, hops, _word(fields[3:]))
+        case (Kind.NEWS.value, origin, number, int(), *_) as fields:
+            return News(origin, number, _tidings(fields[3:]))
         case fields:
             raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
 
 
-_OF_A_ROUND: dict[int, type[Bye | Here | Withdraw]] = {message.kind.value: message for message in (Bye, Here, Withdraw)}
-
-
-def _word(fields: list[Any]) -> Vote | Ready:
-    """What was passed on: the kind and the fields of the message as its origin sent it."""
+def _word(fields: tuple[Any, ...]) -> Vote | Ready:
+    """A node's word for a round: the kind and the fields, as its origin sent them."""
     match fields:
-        case [int(kind), round, ballot] if kind == Kind.VOTE:
+        case (Kind.VOTE.value, round, ballot):
             return Vote(round, ballot)
-        case [int(kind), round, right, of] if kind == Kind.READY:
+        case (Kind.READY.value, round, right, of):
             return Ready(round, right, of)
-    raise FrameError("something that is not passed on", reason="unknown-kind")
+    raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+
+
+def _tidings(fields: tuple[Any, ...]) -> Tidings:
+    match fields:
+        case (Kind.HERE.value, round):
+            return Here(round)
+        case (Kind.WAITING.value, round, at):
+            return Waiting(round, _stage(at))
+        case (Kind.LOST.value, missing):
+            return Lost(missing)
+    raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
 
 
 def decode_hello(frame: bytes) -> Hello:

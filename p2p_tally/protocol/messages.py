@@ -36,6 +36,8 @@ class Kind(IntEnum):
     WAITING = 9
     WELCOME = 10
     RELAYED = 11
+    NEWS = 12
+    LOST = 13
 
 
 class Stage(IntEnum):
@@ -47,7 +49,7 @@ class Stage(IntEnum):
     SCATTER = 4  # all-reduce, first half: the segment of a peer's parameters that this node sums
     GATHER = 5  # all-reduce, second half: the mean of the segment that a peer summed
     ANNOUNCE = 6  # who takes part in a merge
-    HANDSHAKE = 7  # hello, here, waiting, withdraw and bye
+    HANDSHAKE = 7  # hello, here, waiting, withdraw, news and bye
 
 
 def _number(value: object, what: str) -> None:
@@ -284,4 +286,36 @@ class Relayed:
         return self.message.payload
 
 
-Message = Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw | Waiting | Welcome | Relayed
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Which members the sender misses at the other end of a link: a bit for each, in name order. Travels as news."""
+
+    kind: ClassVar[Kind] = Kind.LOST
+    stage: ClassVar[Stage] = Stage.HANDSHAKE
+    payload: ClassVar[int] = 0
+    missing: bytes
+
+    def __post_init__(self) -> None:
+        _bytes(self.missing, "missing")
+
+
+Tidings = Here | Waiting | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a node says of itself to everyone, passed on by all who had not heard it."""
+
+    kind: ClassVar[Kind] = Kind.NEWS
+    stage: ClassVar[Stage] = Stage.HANDSHAKE
+    payload: ClassVar[int] = 0
+    origin: int  # who says it: its place among the members in name order
+    number: int  # by which a second copy is known
+    message: Tidings
+
+    def __post_init__(self) -> None:
+        _number(self.origin, "origin")
+        _number(self.number, "number")
+
+
+Message = Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw | Waiting | Welcome | Relayed | News | Lost

@@ -143,9 +143,11 @@ def wait_for_log(processes: Processes, rank: int, text: str, seconds: float) -> 
 def test_stopped_and_resumed_equals_never_stopped(tmp_path: Path, environment: dict[str, str]) -> None:
     """SIGTERM to all, start again with --resume: the same bits as a run that was never stopped.
 
-    Coded merges have the most to carry over: the base of the changes, and what rounding kept back.
+    Coded merges by drift have the most to carry over: the base of the changes, what rounding kept back, and when the
+    last merge was.
     """
-    processes = Processes(tmp_path, environment, rounds=120, checkpoint_every=10, merge_precision="int8")
+    merging = {"merge_precision": "int8", "merge_when": "drift", "merge_threshold": 0.95}
+    processes = Processes(tmp_path, environment, rounds=120, checkpoint_every=10, **merging)
     try:
         for rank in range(NODES):
             processes.start(rank)

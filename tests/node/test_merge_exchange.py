@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from p2p_tally.ids import NodeName, in_order, ranked_names
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
-from p2p_tally.node.merge import MergeExchange, from_mask, participants, to_mask
+from p2p_tally.node.merge import MergeExchange, participants
 from p2p_tally.node.outbox import Outbox, framed_bytes
 from p2p_tally.protocol import frames
 from p2p_tally.protocol import segments as cutting
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.frames import CHUNK_BYTES, Limits
 from p2p_tally.protocol.ledger import Ledger
+from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Announce, Hello, Message, Shard, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
 
@@ -338,9 +339,9 @@ async def test_one_that_dies_inside_the_merge(stage: Stage, part: int, small_run
     dying, others = members[1], [members[0], *members[2:]]
     send = dying.exchange._send
 
-    async def send_or_die(round: int, at: Stage, number: int, parts: dict[NodeName, bytes]) -> None:
+    async def send_or_die(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
         if (at, number) == (stage, part):
-            await send(round, at, number, dict(list(parts.items())[:1]))
+            await send(round, at, number, list(parts)[:1])
             for member in others:
                 member.link_down(dying.name)
             raise ConnectionError("killed")
@@ -391,9 +392,9 @@ def spoil(member: Member, stage: Stage, part: int, victims: list[NodeName], how:
     """Let a member send a bad run to some, at one place of the merge of round 4."""
     send = member.exchange._send
 
-    async def send_bad(round: int, at: Stage, number: int, parts: dict[NodeName, bytes]) -> None:
+    async def send_bad(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
         if (round, at, number) == (4, stage, part):
-            parts = {peer: spoilt(run, how) if peer in victims else run for peer, run in parts.items()}
+            parts = [(peer, spoilt(run, how) if peer in victims else run) for peer, run in parts]
         await send(round, at, number, parts)
 
     member.exchange._send = send_bad  # type: ignore[method-assign]
@@ -559,9 +560,9 @@ async def test_after_a_bad_run_nothing_more_is_expected_of_its_sender(small_runs
     members, vectors = await make(2), make_vectors(2, 7 * SMALL_RUN)
     send = members[0].exchange._send
 
-    async def send_bad_and_stop(round: int, at: Stage, number: int, parts: dict[NodeName, bytes]) -> None:
+    async def send_bad_and_stop(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
         if number == 0:
-            await send(round, at, number, {peer: spoilt(run, not_finite) for peer, run in parts.items()})
+            await send(round, at, number, [(peer, spoilt(run, not_finite)) for peer, run in parts])
 
     members[0].exchange._send = send_bad_and_stop  # type: ignore[method-assign]
     even = {member.name: 0.5 for member in members}
@@ -575,7 +576,7 @@ async def test_a_neighbour_that_dies_while_mixing(small_runs: None) -> None:
     dying = members[1]
     send = dying.exchange._send
 
-    async def send_or_die(round: int, at: Stage, number: int, parts: dict[NodeName, bytes]) -> None:
+    async def send_or_die(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
         if number == 3:
             for neighbour in (members[0], members[2]):
                 neighbour.link_down(dying.name)

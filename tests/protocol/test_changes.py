@@ -1,19 +1,24 @@
 """Coded runs of parameters: how far a value may move, how long a run is, and what no decoder lets through."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from p2p_tally.errors import ParameterError
+from p2p_tally.protocol import indices
 from p2p_tally.protocol.changes import BLOCK, LARGEST, LEVELS, SMALLEST, ChangeFormat, Precision, fits
 from p2p_tally.protocol.frames import CHUNK_BYTES
 from p2p_tally.protocol.segments import RUN
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
 FORMATS = [ChangeFormat(precision) for precision in PRECISIONS]
+SPARSE = [ChangeFormat(precision, share) for precision in PRECISIONS for share in (0.02, 0.3)]
+of_each_format = pytest.mark.parametrize("coding", [*FORMATS, *SPARSE], ids=str)
 
 values = hnp.arrays(
     np.float32,
@@ -42,7 +47,8 @@ def peaks(run: np.ndarray) -> np.ndarray:
 # --- there and back
 
 
-@pytest.mark.parametrize("coding", FORMATS, ids=lambda coding: coding.precision)
+@of_each_format
+@settings(max_examples=30)
 @given(values)
 def test_what_comes_back_is_as_long_and_finite_and_rounds_to_itself(coding: ChangeFormat, run: np.ndarray) -> None:
     data = coding.encode(run)
@@ -50,7 +56,29 @@ def test_what_comes_back_is_as_long_and_finite_and_rounds_to_itself(coding: Chan
     restored = coding.decode(data, len(run))
     assert restored.dtype == np.float32 and restored.shape == run.shape
     assert np.isfinite(restored).all()
-    assert restored.tobytes() == coding.rounded(run).tobytes()
+    assert (restored == coding.rounded(run)).all()
+
+
+@pytest.mark.parametrize("coding", SPARSE, ids=str)
+@settings(max_examples=30)
+@given(st.integers(1, 700), st.integers(0, 2**32))
+def test_the_largest_are_sent_and_the_rest_is_zero(coding: ChangeFormat, count: int, seed: int) -> None:
+    run = made_up(count, seed)
+    run[run == 0] = 1e-9
+    k, restored = coding.chosen(count), coding.rounded(run)
+    if k == count:
+        assert (restored == coding.dense.rounded(run)).all()
+        return
+    assert k == math.ceil(coding.top_k * count)
+    sent = np.sort(np.argsort(-np.abs(run), kind="stable")[:k])
+    assert (restored[sent] == coding.dense.rounded(run[sent])).all()
+    assert not np.delete(restored, sent).any()
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0])
+def test_of_equal_values_the_first_are_sent(size: float) -> None:
+    data = ChangeFormat("float32", 0.1).encode(np.full(100, size, np.float32))
+    assert indices.decode(data[: indices.size(100, 10)], 100, 10).tolist() == list(range(10))
 
 
 @given(values)
@@ -81,7 +109,7 @@ def test_float32_is_exact(run: np.ndarray) -> None:
     assert ChangeFormat("float32").decode(run.tobytes(), len(run)).tobytes() == run.tobytes()
 
 
-@pytest.mark.parametrize("coding", FORMATS, ids=lambda coding: coding.precision)
+@of_each_format
 @pytest.mark.parametrize("count", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
 def test_rows_are_rounded_as_single_runs_are(coding: ChangeFormat, count: int) -> None:
     rows = np.stack([made_up(count, seed) for seed in range(4)])  # [4, n]
@@ -107,13 +135,24 @@ def test_sizes(count: int) -> None:
 
 
 def test_a_coded_run_fits_a_frame() -> None:
-    assert max(coding.size(RUN) for coding in FORMATS) == CHUNK_BYTES
+    shares = (0.0, 0.001, 0.1, 0.5, 0.9, 0.99, 0.9999)
+    sizes = [ChangeFormat(precision, share).size(RUN) for precision in PRECISIONS for share in shares]
+    assert max(sizes) == CHUNK_BYTES
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@given(st.integers(0, 3 * RUN), st.floats(0.0001, 0.9999))
+def test_a_part_is_never_longer_than_the_whole(precision: Precision, count: int, share: float) -> None:
+    sparse = ChangeFormat(precision, share)
+    assert sparse.size(count) <= sparse.dense.size(count)
+    assert (sparse.chosen(count) == count) == (sparse.size(count) == sparse.dense.size(count))
 
 
 # --- error feedback
 
 
-@pytest.mark.parametrize("coding", FORMATS, ids=lambda coding: coding.precision)
+@of_each_format
+@settings(max_examples=30)
 @given(st.integers(1, 600), st.integers(1, 12), st.integers(0, 2**32))
 def test_what_was_restored_and_what_is_kept_are_all_the_changes(
     coding: ChangeFormat, count: int, times: int, seed: int
@@ -135,14 +174,16 @@ def test_what_was_restored_and_what_is_kept_are_all_the_changes(
 # --- what is refused
 
 
-@pytest.mark.parametrize("coding", FORMATS, ids=lambda coding: coding.precision)
+@of_each_format
+@settings(max_examples=30)
 @given(st.binary(max_size=600), st.integers(0, 600))
 def test_any_bytes_are_values_or_the_typed_error(coding: ChangeFormat, data: bytes, count: int) -> None:
     for length in (count, len(data), len(data) // 2, len(data) // 4):
+        fitting = (data * (coding.size(length) // max(1, len(data)) + 1))[: coding.size(length)]
         try:
-            restored = coding.decode(data, length)
+            restored = coding.decode(fitting if length == count else data, length)
         except ParameterError as error:
-            assert error.reason in {"shape", "not-finite"}
+            assert error.reason in {"shape", "not-finite", "places"}
         else:
             assert restored.shape == (length,) and np.isfinite(restored).all()
 

@@ -28,8 +28,11 @@ from p2p_tally.protocol.messages import (
     Bye,
     Hello,
     Here,
+    Lost,
     Message,
+    News,
     Ready,
+    Relayed,
     Shard,
     Stage,
     Vote,
@@ -69,6 +72,11 @@ messages = st.one_of(
     st.builds(Here, numbers),
     st.builds(Withdraw, rounds),
     st.builds(Waiting, rounds, st.sampled_from(Stage)),
+    st.builds(Relayed, numbers, st.integers(2, MAX_NUMBER), st.builds(Vote, rounds, st.binary(max_size=200))),
+    st.builds(Relayed, numbers, st.integers(2, MAX_NUMBER), st.just(Ready(3, 1, 2))),
+    st.builds(News, numbers, numbers, st.builds(Waiting, rounds, st.sampled_from(Stage))),
+    st.builds(News, numbers, numbers, st.builds(Lost, st.binary(max_size=30))),
+    st.builds(News, numbers, numbers, st.builds(Here, numbers)),
     st.just(Welcome()),
 )
 
@@ -125,6 +133,11 @@ def test_every_hello_comes_back(hello: Hello) -> None:
         (Here(200), "92 07 cc c8"),
         (Withdraw(5), "92 08 05"),
         (Waiting(5, Stage.VOTE), "93 09 05 01"),
+        (Relayed(7, 2, Vote(31, b"\x03\x01")), "96 0b 07 02 02 1f c4 02 03 01"),
+        (Relayed(7, 2, Ready(1, 6, 16)), "97 0b 07 02 03 01 06 10"),
+        (News(7, 9, Here(30)), "95 0c 07 09 07 1e"),
+        (News(7, 9, Waiting(31, Stage.VOTE)), "96 0c 07 09 09 1f 01"),
+        (News(7, 9, Lost(b"\x80")), "95 0c 07 09 0d c4 01 80"),
         (Welcome(), "91 0a"),
     ],
 )
@@ -372,11 +385,14 @@ def test_a_frame_past_the_limit_is_refused_unread() -> None:
 @pytest.mark.parametrize("merging", [False, True])
 def test_a_federations_own_largest_messages_fit(ballot: int, members: int, merging: bool) -> None:
     limits = Limits.of(ballot, members, merging)
+    vote = Vote(MAX_NUMBER if ballot <= LONG_BALLOT else LONG_BALLOT_ROUNDS, bytes(ballot))
     own: list[Message] = [
-        Vote(MAX_NUMBER if ballot <= LONG_BALLOT else LONG_BALLOT_ROUNDS, bytes(ballot)),
+        vote,
         Ready(MAX_NUMBER, MAX_NUMBER, MAX_NUMBER),
-        Announce(MAX_NUMBER, bytes((members + 7) // 8)),
+        Announce(MAX_NUMBER, bytes((members + 7) // 8), bytes(8)),
         Withdraw(MAX_NUMBER),
+        Relayed(members, max(2, members), vote),
+        News(members, MAX_NUMBER, Lost(bytes((members + 7) // 8))),
     ]
     if merging:
         own.append(Shard(MAX_NUMBER, Stage.SCATTER, MAX_NUMBER, bytes(CHUNK_BYTES)))

@@ -16,8 +16,11 @@ from p2p_tally.protocol.messages import (
     Hello,
     Here,
     Kind,
+    Lost,
     Message,
+    News,
     Ready,
+    Relayed,
     Shard,
     Stage,
     Vote,
@@ -38,6 +41,9 @@ KINDS = {
     "WITHDRAW": 8,
     "WAITING": 9,
     "WELCOME": 10,
+    "RELAYED": 11,
+    "NEWS": 12,
+    "LOST": 13,
 }
 STAGES = {"VOTE": 1, "READY": 2, "VECTOR": 3, "SCATTER": 4, "GATHER": 5, "ANNOUNCE": 6, "HANDSHAKE": 7}
 
@@ -69,6 +75,10 @@ def test_each_kind_is_one_message() -> None:
         (Here(0), Stage.HANDSHAKE, 0),
         (Withdraw(1), Stage.HANDSHAKE, 0),
         (Waiting(1, Stage.VOTE), Stage.HANDSHAKE, 0),
+        (Relayed(2, 3, Vote(1, b"\x01\x02\x03")), Stage.VOTE, 3),
+        (Relayed(2, 3, Ready(1, 3, 4)), Stage.READY, 2),
+        (News(2, 9, Here(1)), Stage.HANDSHAKE, 0),
+        (Lost(b"\x80"), Stage.HANDSHAKE, 0),
     ],
 )
 def test_what_the_ledger_books(message: Message, stage: Stage, payload: int) -> None:
@@ -82,6 +92,11 @@ def test_a_message_does_not_change() -> None:
 
 
 NO_NUMBERS = [-1, MAX_NUMBER + 1, 1.0, True, None, "1", b"1", (1,)]
+
+
+def test_over_one_link_nothing_has_been_passed_on() -> None:
+    with pytest.raises(FrameError, match="1 hops"):
+        Relayed(0, 1, Vote(1, b""))
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS)
@@ -98,6 +113,10 @@ NO_NUMBERS = [-1, MAX_NUMBER + 1, 1.0, True, None, "1", b"1", (1,)]
         Bye,
         Here,
         Withdraw,
+        lambda number: Relayed(number, 2, Vote(1, b"")),
+        lambda number: Relayed(0, number, Vote(1, b"")),
+        lambda number: News(number, 1, Here(1)),
+        lambda number: News(0, number, Here(1)),
         lambda number: replace(HELLO, version=number),
         lambda number: replace(HELLO, round=number),
         lambda number: replace(HELLO, checkpoints=(0, number)),

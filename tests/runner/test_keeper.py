@@ -68,13 +68,21 @@ def assert_same(run: Run, straight: Run) -> None:
 @pytest.mark.usefixtures("at_every_evaluated_round")
 @pytest.mark.parametrize("engine", ["exact", "stacked"])
 @pytest.mark.parametrize(
-    ("method", "precision"),  # each keeps other tensors
-    [("tally", "float32"), ("fedprox", "float32"), ("feddf", "float32"), ("diloco", "float32"), ("tally", "int8")],
+    "options",  # each keeps other things
+    [
+        {"method": "tally"},
+        {"method": "fedprox"},
+        {"method": "feddf"},
+        {"method": "diloco"},
+        {"merge_precision": "int8"},
+        {"merge_when": "drift", "merge_threshold": 1.0, "merge_every": 3},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_an_interrupted_run_ends_as_if_it_had_not_been(
-    method: str, precision: str, engine: EngineName, tmp_path: Path
+    options: dict[str, Any], engine: EngineName, tmp_path: Path
 ) -> None:
-    federation = small(method=method, merge_precision=precision, ballot="coded", eval_every=2)
+    federation = small(**options, ballot="coded", eval_every=2)
     straight = simulate(federation, settings(tmp_path / "straight"), engine=engine)
     interrupt(federation, tmp_path / "stopped", 8, engine)
     assert sorted(path.name for path in (tmp_path / "stopped" / "checkpoints").iterdir()) == [

@@ -147,7 +147,7 @@ def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dic
     ("options", "message"),
     [
         (["--resume=nowhere"], "--resume nowhere: no config.toml there; accepted is the folder of a stopped run"),
-        (["--resume=nowhere", "--nodes=3"], "no other option is accepted beside it"),
+        (["--resume=nowhere", "--nodes=3"], "accepted beside it is --engine"),
         (["--barrier-timeout=-1"], "--barrier-timeout -1: accepted is a positive number of seconds, or auto"),
     ],
 )

@@ -1,0 +1,18 @@
+"""Some of the members as bytes: a bit for each, in name order."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from p2p_tally.ids import NodeName
+
+
+def to_mask(present: Iterable[NodeName], members: Sequence[NodeName]) -> bytes:
+    bits = np.isin(np.array(members), np.array(list(present)))
+    return np.packbits(bits).tobytes()
+
+
+def from_mask(mask: bytes, members: Sequence[NodeName]) -> set[NodeName]:
+    """Those whose bit is set; bits past the last member mean nobody."""
+    bits = np.unpackbits(np.frombuffer(mask, np.uint8))
+    return {member for member, bit in zip(members, bits, strict=False) if bit}

@@ -1,0 +1,178 @@
+"""Votes that others pass on, when something is amiss: a dead relay, one that hangs, one that lies."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from conftest import make_daemons, small
+from test_faults import FAKE, FakePeer, ballot, finish
+
+from p2p_tally.node.daemon import Daemon
+from p2p_tally.node.node import Node, RoundReport
+from p2p_tally.protocol import frames
+from p2p_tally.protocol.messages import Here, Lost, News, Relayed, Stage, Vote, Waiting
+
+
+class Killed(Exception):
+    pass
+
+
+def kill_at(daemon: Daemon, round: int) -> None:
+    """Let it die before it votes: its links end without a goodbye."""
+
+    async def poll(r: int, own: Any) -> Any:
+        if r == round:
+            raise Killed
+        return await Node._poll(daemon.node, r, own)
+
+    daemon.node._poll = poll  # type: ignore[method-assign]
+
+
+def count_answers(daemons: list[Daemon]) -> dict[str, list[int]]:
+    """How many answers each node tallied, by round."""
+    counts: dict[str, list[int]] = {daemon.name: [] for daemon in daemons}
+    for daemon in daemons:
+        record = daemon.recorder.record
+
+        async def count(node: Node, report: RoundReport, record: Any = record) -> None:
+            counts[node.name].append(len(report.answers))
+            await record(node, report)
+
+        daemon.recorder.record = count  # type: ignore[method-assign]
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("topology", "hops", "left"),
+    [("ring", "all", [7] * 8), ("ring", 2, [5, 4, 3, 0, 3, 4, 5, 5]), ("torus", "all", [7] * 8)],
+)
+async def test_a_dead_relay_costs_its_own_vote_and_no_deadline(
+    topology: str, hops: Any, left: list[int], tmp_path: Path
+) -> None:
+    federation = small(nodes=8, rounds=12, warmup=0, eval_every=12, merge_every=0, topology=topology, hops=hops)
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=30, checkpoint_every=0)
+    counts = count_answers(daemons)
+    kill_at(daemons[3], 5)
+    async with asyncio.timeout(25):  # less than one deadline
+        results = await asyncio.gather(*(daemon.run() for daemon in daemons), return_exceptions=True)
+    assert isinstance(results.pop(3), Killed)
+    assert all(result["finished"] and result["missed"] == 0 for result in results if isinstance(result, dict))
+    whole = {"all": 8, 2: 5}[hops]
+    for rank, daemon in enumerate(daemons):
+        assert counts[daemon.name][:4] == [whole] * 4
+        if rank != 3:  # from the next round on, if not in this one, everyone hears all that can be heard
+            assert counts[daemon.name][5:] == [left[rank]] * 7
+
+
+async def test_a_relay_that_hangs_costs_everyone_one_deadline_and_only_its_own_vote(tmp_path: Path) -> None:
+    federation = small(nodes=8, rounds=6, warmup=0, eval_every=6, merge_every=0, topology="ring", hops="all")
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
+    understudy, others = daemons[0], daemons[1:]
+    understudy.transport._inherited.close()
+    counts = count_answers(others)
+    async with aiohttp.ClientSession() as session:
+        fake = FakePeer(session, understudy)
+        running = asyncio.create_task(finish(others))
+        _links = [await fake.join(daemon) for daemon in others if FAKE in daemon.addresses]
+        results = await running
+    understudy.worker.shutdown()
+    assert all(result["finished"] for result in results)
+    for daemon in others:  # those further away may hear of it before their own deadline
+        missed = daemon.node.mailbox.missed
+        assert missed[FAKE] == 1 if FAKE in daemon.addresses else missed[FAKE] <= 1
+        assert missed.total() == missed[FAKE]
+    assert all(answers == [7] * 6 for answers in counts.values())
+
+
+async def test_a_slow_node_far_away_is_waited_for(tmp_path: Path) -> None:
+    """It trains three timeouts long, three hops from some; whoever waits asks, and it answers."""
+    import time
+
+    federation = small(nodes=6, rounds=4, warmup=0, eval_every=4, merge_every=0, topology="ring", hops="all")
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=0.6)
+    counts = count_answers(daemons)
+    train = daemons[1].learner.train
+
+    def train_slowly() -> None:
+        if daemons[1].node.round == 2:
+            time.sleep(2)
+        train()
+
+    daemons[1].learner.train = train_slowly  # type: ignore[method-assign]
+    results = await finish(daemons)
+    assert all(result["finished"] and result["missed"] == 0 for result in results)
+    assert all(answers == [6] * 4 for answers in counts.values())
+
+
+async def test_a_lying_relay_is_refused_where_it_can_be_known(tmp_path: Path) -> None:
+    """node-0 of a ring of five tells its neighbours node-1 and node-4 tales."""
+    federation = small(nodes=5, rounds=5, warmup=0, eval_every=5, merge_every=0, topology="ring", hops=2)
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
+    understudy, others = daemons[0], daemons[1:]
+    understudy.transport._inherited.close()
+    victim = daemons[1]
+    async with aiohttp.ClientSession() as session:
+        fake = FakePeer(session, understudy)
+        running = asyncio.create_task(finish(others))
+        links = {daemon.name: await fake.join(daemon) for daemon in others if FAKE in daemon.addresses}
+        tales = [
+            (Relayed(4, 3, Vote(1, ballot(victim))), "hops"),  # further than votes travel
+            (Relayed(2, 2, Vote(1, ballot(victim))), "hops"),  # node-2 is two from node-0: it takes three
+            (Relayed(1, 2, Vote(1, ballot(victim))), "origin"),  # the victim's own
+            (Relayed(99, 2, Vote(1, ballot(victim))), "origin"),
+            (Relayed(4, 2, Vote(900, ballot(victim))), "too-far-ahead"),  # would take the place of node-4's next
+            (Relayed(4, 2, Vote(1, b"\x0b" * 16)), "ballot-class"),
+            (News(77, 1, Here(1)), "origin"),
+        ]
+        for tale, _ in tales:
+            await links[victim.name].send_bytes(frames.encode(tale))
+        forged, again = (frames.encode(Relayed(4, 2, Vote(2, ballot(victim, value)))) for value in (3, 4))
+        for frame in (forged, again, forged):
+            await links[victim.name].send_bytes(frame)
+        results = await running
+    understudy.worker.shutdown()
+    assert all(result["finished"] for result in results)
+    arrivals = victim.node.mailbox.arrivals
+    for _, reason in tales:
+        assert arrivals[reason] == sum(reason == other for _, other in tales), reason
+    assert arrivals["equivocation"] + arrivals["late"] >= 1
+    assert arrivals["duplicate"] + arrivals["late"] >= 1
+
+
+async def test_where_votes_travel_one_hop_nothing_is_passed_on(tmp_path: Path) -> None:
+    daemons = make_daemons(small(nodes=3), tmp_path)
+    mailbox = daemons[0].node.mailbox
+    for message in (
+        Relayed(2, 2, Vote(1, ballot(daemons[0]))),
+        News(1, 7, Waiting(1, Stage.VOTE)),
+        News(1, 8, Lost(b"")),
+    ):
+        assert mailbox.deliver(daemons[1].name, frames.encode(message), 10) is False
+    assert mailbox.arrivals["unknown-kind"] == 3
+    for daemon in daemons:
+        daemon.worker.shutdown()
+        daemon.transport._inherited.close()
+
+
+async def test_one_that_comes_back_is_heard_everywhere_and_the_trees_serve_again(tmp_path: Path) -> None:
+    federation = small(nodes=6, rounds=120, warmup=0, eval_every=120, merge_every=0, topology="ring", hops="all")
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=2, checkpoint_every=0)
+    second = Daemon(federation, daemons[3].settings, membership=True, inherited=daemons[3].transport._inherited.dup())
+    others = [*daemons[:3], *daemons[4:]]
+    counts = count_answers([*others, second])
+    kill_at(daemons[3], 5)
+
+    async def twice() -> Any:
+        with pytest.raises(Killed):
+            await daemons[3].run()
+        return await second.run()
+
+    async with asyncio.timeout(60):
+        results = await asyncio.gather(*(daemon.run() for daemon in others), twice())
+    assert all(result["finished"] for result in results)
+    for answers in counts.values():
+        assert answers[-20:] == [6] * 20
+    for daemon in (*others, second):
+        assert daemon.node.relays is not None and not daemon.node.relays._lost
