@@ -177,6 +177,15 @@ def next_words(federation: Federation, round: int, count: int = 3) -> list[int]:
     return found or [round]
 
 
+def exchanges(federation: Federation, round: int) -> bool:
+    """Whether nodes may send each other anything in this round; while an automatic warm-up may last, they may."""
+    if merges(federation, round):
+        return True
+    if isinstance(federation.warmup, int):
+        return channel(federation, round, federation.warmup).speaks
+    return METHODS[federation.method].learns_from_probes
+
+
 def evaluates(federation: Federation, round: int) -> bool:
     assert federation.eval_every is not None
     return round % federation.eval_every == 0 or round == federation.rounds

@@ -16,6 +16,8 @@ from p2p_tally.node.websocket import WebSocketTransport
 def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[str, Any]:
     """What /status shows: where a node is, whom it misses, how it does."""
     sent = node.ledger.total_sent()
+    # Where the graph changes, a link is made before it is needed: until then nobody is missing at its other end.
+    well = ("up", "idle", "opening") if node.plan is not None and node.phase != "waiting" else ("up", "idle")
     return {
         "name": node.name,
         "round": node.round,
@@ -31,10 +33,11 @@ def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[
             }
             for peer in in_order(transport.peers)
         },
+        "open_links": len(transport.links),
         "missing": [
             peer
             for peer in in_order(transport.peers)
-            if transport.peers[peer].state != "up" or peer in node.mailbox.silent
+            if transport.peers[peer].state not in well or peer in node.mailbox.silent
         ],
         "accuracy": None if metrics.accuracy is None else 100 * metrics.accuracy,
         "payload_bytes": sent.payload,

@@ -193,6 +193,9 @@ class Daemon:
             if self.admin is not None:
                 await self.admin.start()
                 log.info("admin at http://%s", self.admin.address, extra={"event": "admin"})
+            if node.plan is not None:
+                # Where it will go on is not known yet; the partners of the first rounds are the same for all.
+                transport.want(node.plan.needed(1))
             await transport.start(self)
             log.info("listening at %s", transport.listen, extra={"event": "listening"})
             await transport.all_up()

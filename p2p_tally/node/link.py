@@ -33,6 +33,10 @@ ROOM = 1 << 20
 CAP = 16 << 20
 
 
+# WebSocket close code of a link that is not needed for now; the range 4000 to 4999 is for applications.
+IDLE = 4002
+
+
 def backoff(attempt: int, generator: random.Random) -> float:
     """Seconds before attempt number `attempt` (from 0): doubling up to a limit, spread so that peers do not collide."""
     longest = min(LAST_DELAY, FIRST_DELAY * 2.0 ** min(attempt, 16))
@@ -53,6 +57,7 @@ class Link:
         self._room = asyncio.Event()
         self._room.set()
         self._closing = False
+        self.idle = False  # it ends, or has ended, because it is not needed for now
         self._writer: asyncio.Task[None] | None = None
 
     def send(self, frame: bytes) -> bool:
@@ -98,6 +103,7 @@ class Link:
                     await self.connection.close(code=WSCloseCode.PROTOCOL_ERROR)
                     return
             elif message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED):
+                self.idle = self.idle or (message.type is WSMsgType.CLOSE and message.data == IDLE)
                 return
             else:  # text, or an error such as a frame past the limit
                 log.warning(
@@ -130,7 +136,12 @@ class Link:
         self._wake.set()
         if self._writer is not None:
             await asyncio.wait([self._writer], timeout=patience)
-        await self.connection.close()
+        await self.connection.close(code=IDLE if self.idle else WSCloseCode.OK)
+
+    async def retire(self, patience: float) -> None:
+        """End in good order, because the link is not needed for now."""
+        self.idle = True
+        await self.finish(patience)
 
     def abort(self) -> None:
         """End at once."""

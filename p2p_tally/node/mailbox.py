@@ -122,6 +122,14 @@ class Mailbox:
                     log.warning("waited %.1f s in vain for %s", waited, names, extra={"event": "missed"})
                 deadline = min((end for end in until.values() if end > now), default=now)
 
+    def give_up(self, peers: list[NodeName]) -> None:
+        """Peers to which no link came in time."""
+        self.missed.update(peers)
+        for peer in peers:
+            self.lost(peer)
+        if peers:
+            log.warning("no link to %s in time", ", ".join(peers), extra={"event": "missed"})
+
     def _give_up(self, late: list[NodeName], round: int, stage: Stage) -> None:
         """Peers that let their deadline pass are not waited for until they speak again."""
         self.missed.update(late)

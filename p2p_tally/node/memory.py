@@ -1,6 +1,7 @@
 """Neighbours in one process: a frame is handed to the receiver at once. For the simulator and for tests."""
 
 from collections import deque
+from collections.abc import Collection
 
 from p2p_tally.ids import NodeName
 from p2p_tally.node.transport import Events
@@ -48,6 +49,15 @@ class MemoryTransport:
 
     async def drained(self, peer: NodeName) -> None:
         """A frame is delivered when `send` returns."""
+
+    def want(self, peers: Collection[NodeName]) -> None:
+        """Everybody is always in reach."""
+
+    async def linked(self, peers: Collection[NodeName], patience: float | None) -> list[NodeName]:  # noqa: ARG002
+        return []
+
+    def open_links(self) -> list[NodeName]:
+        return [peer for peer in self._network.doors if peer != self._name]
 
     async def close(self) -> None:
         self._network.doors.pop(self._name, None)

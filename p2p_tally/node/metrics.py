@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from p2p_tally.node.websocket import WebSocketTransport
+from p2p_tally.node.websocket import STATES, WebSocketTransport
 
 if TYPE_CHECKING:
     from p2p_tally.node.node import Node, RoundReport
@@ -58,8 +58,13 @@ class Metrics:
         yield from self._bytes()
         links = GaugeMetricFamily("p2p_tally_link_up", "1 where the link to a neighbour is up", labels=["peer"])
         for peer, state in self._transport.peers.items():
-            links.add_metric([peer], state.state == "up")
+            if state.state != "idle":
+                links.add_metric([peer], state.state == "up")
         yield links
+        counts = GaugeMetricFamily("p2p_tally_links", "Links by state", labels=["state"])
+        for name in STATES:
+            counts.add_metric([name], sum(state.state == name for state in self._transport.peers.values()))
+        yield counts
         yield CounterMetricFamily("p2p_tally_merges_skipped", "Merges not completed", self.skipped_merges)
         yield CounterMetricFamily(
             "p2p_tally_checkpoint_failures", "Checkpoints the disk did not take", self.checkpoint_failures

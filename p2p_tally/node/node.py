@@ -23,6 +23,7 @@ from p2p_tally.learning.schedule import Channel, channel, drifted, evaluates, me
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.merge import MergeExchange
 from p2p_tally.node.outbox import Outbox, framed_bytes
+from p2p_tally.node.plan import LinkPlan
 from p2p_tally.node.relay import Relays
 from p2p_tally.node.transport import Clock, Transport
 from p2p_tally.protocol import frames
@@ -136,6 +137,8 @@ class Node:
         self.mailbox.say_waiting = self._say_waiting
         self.mailbox.rounds = self.federation.rounds
         self.outbox = Outbox(name, transport, self.ledger)
+        # Where the graph stays, all links do.
+        self.plan = LinkPlan(name, topology, self.federation) if topology.varies else None
         self.relays: Relays | None = None
         if self.federation.hops != 1:
             self.relays = self.mailbox.relays = Relays(
@@ -172,6 +175,8 @@ class Node:
         report = RoundReport(r)
         watch = Stopwatch(self.clock, report.seconds)
 
+        if self.plan is not None:
+            self.transport.want(self.plan.needed(r))
         self.phase = "train"
         self.between_rounds = False
         await self.compute(self.learner.train)
@@ -248,6 +253,7 @@ class Node:
         """Send this node's word for round r to its neighbours, and wait for that of all within reach."""
         self._check_in_step(r)
         self.phase = "barrier"
+        await self._have_links(r)
         neighbours, audible = self._neighbours(r), self._audible(r)
         if self.relays is None:
             self.outbox.broadcast(neighbours, own)
@@ -287,6 +293,7 @@ class Node:
         by_clock = self.federation.merge_when == "clock"
         if by_clock:
             self._check_in_step(r)
+        await self._have_links(r)
         vector = self.learner.export()
         if self.topology.is_complete(r):
             merged = await self.exchange.all_reduce(r, vector, self.learner.feedback)
@@ -303,6 +310,13 @@ class Node:
             return False
         await self.compute(self.learner.merge, merged.average, merged.kept)
         return True
+
+    async def _have_links(self, r: int) -> None:
+        """Where links come and go: what is said before there is one is lost."""
+        if self.plan is None:
+            return
+        partners = [peer for peer in self._neighbours(r) if peer not in self.mailbox.silent]
+        self.mailbox.give_up(await self.transport.linked(partners, self.deadlines.timeout()))
 
     def _check_in_step(self, r: int) -> None:
         """Raise LeftBehind where most neighbours of round r have gone past it without this node's word.
@@ -334,7 +348,9 @@ class Node:
         return self._neighbours(r) if self.relays is None else self.relays.audible(r)
 
     def _tell_all(self, message: Message) -> None:
-        self.outbox.broadcast(self._neighbours(max(1, self.round)), message)
+        """The neighbours; once a run on a graph that changes has begun, everybody that there is a link to."""
+        near = self.plan is None or not self.round
+        self.outbox.broadcast(self._neighbours(max(1, self.round)) if near else self.transport.open_links(), message)
 
     def _tell_afar(self, here: Here) -> None:
         """Where votes come from afar: this node is there again, and misses others than it may have said before."""
@@ -354,10 +370,14 @@ class Node:
         return self.mailbox.deliver(peer, frame, framed_bytes(peer, self.name, len(frame)))
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
+        known = self.plan is not None and self.phase != "waiting" and peer not in self.mailbox.silent
+        if known and hello.running:  # a link that the schedule made: neither end has missed anything
+            self.mailbox.joined[peer] = max(hello.round, self.mailbox.joined.get(peer, 0))
+            return
         # What a running peer said of the round it is in may have gone out before there was a link to carry it.
         self.mailbox.joined[peer] = hello.round + 1 if hello.running else 0
-        self.mailbox.found(peer, awaited=hello.running or self.phase == "waiting")
-        if self.phase != "waiting":
+        self.mailbox.found(peer, awaited=hello.running or known or self.phase == "waiting")
+        if self.phase != "waiting" and not known:
             self.outbox.send(peer, Here(self.round), frames.encode(Here(self.round)))
 
     def _answer_waiting(self, peer: NodeName, r: int) -> None:

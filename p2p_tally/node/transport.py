@@ -1,6 +1,6 @@
 """How a node reaches its neighbours: the interface that the memory and the WebSocket transport implement."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Protocol
 
@@ -20,7 +20,7 @@ class Events(Protocol):
         ...
 
     def link_down(self, peer: NodeName) -> None:
-        """The link is gone; the transport tries to make it again."""
+        """The link is gone, or cannot be made; the transport tries again. Not said of one that is not needed now."""
         ...
 
 
@@ -35,6 +35,18 @@ class Transport(Protocol):
 
     async def drained(self, peer: NodeName) -> None:
         """Wait until the link has room for the next large frame, or is gone."""
+        ...
+
+    def want(self, peers: Collection[NodeName]) -> None:
+        """From now on links to these peers are needed, and to no others; without a word all are."""
+        ...
+
+    async def linked(self, peers: Collection[NodeName], patience: float | None) -> list[NodeName]:
+        """Wait for links that are being made; those of the peers that still have none when the time is up."""
+        ...
+
+    def open_links(self) -> list[NodeName]:
+        """Who can be sent to now."""
         ...
 
     async def close(self) -> None:

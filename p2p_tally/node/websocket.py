@@ -5,10 +5,11 @@ five seconds. Knows links and hellos; knows nothing of rounds.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,14 +46,21 @@ LATE_SECONDS = 1.0
 REFUSED = 4001
 
 
+# Of the link to a peer: idle is not needed now, opening is on its way, refused is by the handshake.
+STATES = ("idle", "opening", "up", "down", "refused")
+
+
 @dataclass
 class PeerState:
     """What is known of one neighbour's link."""
 
     address: Address
-    state: str = "down"  # down, up, or refused
+    state: str = "down"
     detail: str = ""
     attempts: int = 0
+    wanted: bool = True
+    dialling: bool = False  # somebody is at it
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # whether it is wanted
     kernel: KernelCount = field(default_factory=KernelCount)  # of links that have ended
 
 
@@ -83,6 +91,7 @@ class WebSocketTransport:
         self._closing = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers: dict[web.RequestHandler, None] = {}  # the oldest first
+        self._playing = False
         self._listener: asyncio.Server | None = None
         self._server: web.Server | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -108,8 +117,7 @@ class WebSocketTransport:
             self.listen = Address(self.listen.host, self._listener.sockets[0].getsockname()[1])
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, connect=HANDSHAKE_SECONDS))
         for peer in self.peers:
-            if dials(self.name, peer):
-                self._spawn(self._keep_dialling(peer))
+            self._dial_if_wanted(peer)
 
     def send(self, peer: NodeName, frame: bytes) -> bool:
         link = self.links.get(peer)
@@ -120,8 +128,36 @@ class WebSocketTransport:
         if link is not None:
             await link.drained()
 
+    def want(self, peers: Collection[NodeName]) -> None:
+        """The side that dials makes links and ends them; the other follows."""
+        for name, state in self.peers.items():
+            if (name in peers) == state.wanted and self._session is not None:
+                continue
+            state.wanted = name in peers
+            state.changed.set()
+            if name not in self.links:
+                state.state, state.detail = "opening" if state.wanted else "idle", ""
+            elif not state.wanted and dials(self.name, name):
+                self._spawn(self.links[name].retire(FAREWELL_SECONDS))
+            self._dial_if_wanted(name)
+
+    async def linked(self, peers: Collection[NodeName], patience: float | None) -> list[NodeName]:
+        def opening() -> list[NodeName]:
+            return [peer for peer in peers if self.peers[peer].state == "opening"]
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while opening() and not self._closing.is_set():
+                    self._changed.clear()
+                    await self._changed.wait()
+        return opening()
+
+    def open_links(self) -> list[NodeName]:
+        return in_order(self.links)
+
     async def close(self) -> None:
         self._closing.set()
+        self._changed.set()
         if self._listener is not None:
             self._listener.close()
         await asyncio.gather(*(link.finish(FAREWELL_SECONDS) for link in list(self.links.values())))
@@ -143,7 +179,7 @@ class WebSocketTransport:
         loop = asyncio.get_running_loop()
         reminder = loop.time() + FIRST_REMINDER_SECONDS
         late_until: float | None = None
-        while not self._closing.is_set() and any(peer.state != "up" for peer in self.peers.values()):
+        while not self._closing.is_set() and any(peer.state not in ("up", "idle") for peer in self.peers.values()):
             if late_until is None and any(link.hello.running for link in self.links.values()):
                 late_until = loop.time() + LATE_SECONDS
             self._changed.clear()
@@ -152,14 +188,15 @@ class WebSocketTransport:
                     await self._changed.wait()
             except TimeoutError:
                 if late_until is not None and loop.time() >= late_until:
-                    return
+                    break
                 reminder = loop.time() + REMINDER_SECONDS
                 self._say_who_is_missing()
+        self._playing = True
 
     def _say_who_is_missing(self) -> None:
         for name in in_order(self.peers):
             peer = self.peers[name]
-            if peer.state != "up":
+            if peer.state not in ("up", "idle"):
                 why = f" ({peer.detail})" if peer.detail else ""
                 log.info("waiting for %s at %s%s", name, peer.address, why, extra={"event": "waiting", "peer": name})
 
@@ -177,10 +214,17 @@ class WebSocketTransport:
 
     # --- dialling
 
+    def _dial_if_wanted(self, peer: NodeName) -> None:
+        state = self.peers[peer]
+        if self._session is not None and state.wanted and not state.dialling and dials(self.name, peer):
+            state.dialling = True
+            self._spawn(self._keep_dialling(peer))
+
     async def _keep_dialling(self, peer: NodeName) -> None:
         state = self.peers[peer]
-        while not self._closing.is_set():
+        while not self._closing.is_set() and state.wanted:
             delay = None
+            state.changed.clear()
             try:
                 await self._dial(peer, state.address)
                 state.attempts = 0
@@ -191,13 +235,22 @@ class WebSocketTransport:
                 self._refused(peer, error)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 state.detail = str(error) or type(error).__name__
-            delay = backoff(state.attempts, self._generator) if delay is None else delay
-            state.attempts += 1
-            try:
-                async with asyncio.timeout(delay):
-                    await self._closing.wait()
-            except TimeoutError:
-                continue
+            if state.state != "idle" and not state.changed.is_set():
+                self._not_there(peer, state)
+                delay = backoff(state.attempts, self._generator) if delay is None else delay
+                state.attempts += 1
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        await state.changed.wait()
+        state.dialling = False
+
+    def _not_there(self, peer: NodeName, state: PeerState) -> None:
+        """An attempt has failed. Once others may be waiting for this peer they learn that they need not."""
+        if state.state == "opening":
+            state.state = "down"
+        if state.attempts == 0 and self._playing and self._events is not None:
+            self._events.link_down(peer)
+        self._changed.set()
 
     async def _dial(self, peer: NodeName, address: Address) -> None:
         assert self._session is not None
@@ -283,7 +336,8 @@ class WebSocketTransport:
         old = self.links.get(link.peer)
         if old is not None:  # the peer has come back before its old connection was seen to end
             old.abort()
-            self._events.link_down(link.peer)
+            if not old.idle:
+                self._events.link_down(link.peer)
         self.links[link.peer] = link
         state.state, state.detail, state.attempts = "up", "", 0
         watch_for_silence(link.connection, SILENCE_SECONDS)
@@ -297,9 +351,13 @@ class WebSocketTransport:
             link.meter.close()
             if self.links.get(link.peer) is link:
                 del self.links[link.peer]
-                state.state = "down"
-                log.info("link down", extra={"event": "link-down", "peer": link.peer})
-                self._events.link_down(link.peer)
+                if link.idle:
+                    state.state = "opening" if state.wanted else "idle"
+                    log.debug("link idle", extra={"event": "link-idle", "peer": link.peer})
+                else:
+                    state.state = "down" if state.wanted else "idle"
+                    log.info("link down", extra={"event": "link-down", "peer": link.peer})
+                    self._events.link_down(link.peer)
                 self._changed.set()
 
     def _refused(self, peer: NodeName | None, error: PeerError) -> None:
