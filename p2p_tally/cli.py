@@ -13,18 +13,19 @@ import typer
 from p2p_tally.config import (
     DaemonSettings,
     Federation,
-    NodeSettings,
     Options,
     ServiceSettings,
     Settings,
+    SimulationSettings,
     parse_options,
     read_options,
 )
-from p2p_tally.errors import ConfigError, OperatorError
+from p2p_tally.errors import ConfigError, OperatorError, StoppedError
 
 if TYPE_CHECKING:
+    from runner.measured import MeasuredBytes
     from runner.payload import CellBytes
-    from runner.record import Run
+    from runner.record import RoundLine, Run
 
 app = typer.Typer(
     name="p2p-tally",
@@ -41,6 +42,17 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="TOML file of options; a flag wins over the file"),
+]
+ResumeFolder = Annotated[
+    Path | None, typer.Option("--resume", metavar="FOLDER", help="go on with the stopped run in this folder")
+]
+Engine = Annotated[str, typer.Option(metavar="local|ray", help="processes of this machine, or of a Ray cluster")]
+RayAddress = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS",
+        help="ray: local (started for this command), auto (the cluster of this machine), HOST:PORT",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print one line of JSON and nothing else")]
 
@@ -100,33 +112,64 @@ def collect_options(
 
 
 @app.command()
-@takes_options(Federation, NodeSettings)
+@takes_options(Federation, SimulationSettings)
 def simulate(
     *,
     config: ConfigFile = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar="ENGINE",
-            help="exact: node by node, bit for bit as launched; stacked: all peers as one batched model, equal to "
-            "about the last digits; auto: the faster, and says which",
-        ),
-    ] = "exact",
+    resume: ResumeFolder = None,
     as_json: Json = False,
+    report: Annotated[bool, typer.Option("--report", hidden=True)] = False,
     given: dict[str, Any],
 ) -> None:
-    """Run N nodes in one process and show how well they learn together."""
-    federation, settings = collect_options(given, config, NodeSettings)
+    """Run N nodes in one process and show how well they learn together. --resume goes on where it was interrupted."""
+    federation, settings = _simulation_options(given, config, resume)
+    from runner.lifeline import end_with_standard_input, tell
     from runner.progress import Progress
-    from runner.simulate import check_engine
     from runner.simulate import simulate as run_simulation
 
-    logging.getLogger("runner.simulate").setLevel(logging.INFO)  # which engine was taken
-    chosen = check_engine(engine)
-    settings = _with_folder(federation, settings)
-    with Progress(federation.rounds) as progress:
-        run = run_simulation(federation, settings, progress.show, chosen)
-    _show_run(run, as_json)
+    for name in ("runner.simulate", "runner.keeper"):  # which engine was taken, where a run goes on
+        logging.getLogger(name).setLevel(logging.INFO)
+    if report:  # to a sweep, which holds the other end of standard input
+        end_with_standard_input()
+    try:
+        with Progress(federation.rounds) as progress:
+
+            def on_line(line: "RoundLine") -> None:
+                progress.show(line)
+                if report:
+                    tell(line)
+
+            run = run_simulation(federation, settings, on_line, None, resume is not None)
+    except KeyboardInterrupt:
+        raise _stopped_simulation(settings.out) from None
+    if not report:
+        _show_run(run, as_json)
+
+
+def _simulation_options(
+    given: dict[str, Any], config: Path | None, resume: Path | None
+) -> tuple[Federation, SimulationSettings]:
+    if resume is None:
+        federation, settings = collect_options(given, config, SimulationSettings)
+        return federation, _with_folder(federation, settings)
+    from runner.folder import resume_options
+
+    movable = {"device", "data_root", "download", "checkpoint_seconds"}  # the run may go on at another place
+    if config or given.keys() - movable:
+        accepted = ", ".join("--" + name.replace("_", "-") for name in sorted(movable))
+        raise ConfigError(f"--resume: goes on with the run as it was; accepted beside it is {accepted}")
+    federation, settings = resume_options(resume, SimulationSettings)
+    if (resume / "summary.json").is_file():
+        raise ConfigError(f"--resume {resume}: that run is finished")
+    return federation, SimulationSettings.parse({**dict(settings), **given})
+
+
+def _stopped_simulation(folder: Path | None) -> OperatorError:
+    from runner.folder import CHECKPOINTS
+
+    kept = folder is not None and any((folder / CHECKPOINTS).glob("*.safetensors"))
+    how = f"go on with: p2p-tally simulate --resume {folder}" if kept else "there is no checkpoint to go on from"
+    return StoppedError(f"stopped; {how}")
 
 
 @app.command()
@@ -134,26 +177,38 @@ def simulate(
 def launch(
     *,
     config: ConfigFile = None,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="go on with the stopped run in this folder")
-    ] = None,
+    resume: ResumeFolder = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "local",
+    cpus_per_node: Annotated[float, typer.Option(metavar="C", help="ray: CPUs that a node asks for")] = 1.0,
+    gpus_per_node: Annotated[float, typer.Option(metavar="G", help="ray: GPUs that a node asks for, 0.5 too")] = 0.0,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="ray: let nodes on several machines talk without transport security")
+    ] = False,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
-    """Run N nodes as daemons on this machine, over real sockets. Ctrl-C ends them all; --resume goes on."""
+    """Run N nodes as daemons over real sockets, on this machine or on Ray. Ctrl-C ends them all; --resume goes on."""
+    from runner.daemons import Daemons, LocalDaemons
+    from runner.folder import resume_options
     from runner.launch import launch as run_daemons
-    from runner.launch import resume_options
     from runner.progress import Progress
 
     if resume is not None:
         if given or config:
-            raise ConfigError("--resume: goes on with the run as it was; no other option is accepted beside it")
-        federation, settings = resume_options(resume)
+            raise ConfigError("--resume: goes on with the run as it was; accepted beside it is --engine")
+        federation, settings = resume_options(resume, ServiceSettings)
     else:
         federation, settings = collect_options(given, config, ServiceSettings)
         settings = _with_folder(federation, settings)
+    where: Daemons = LocalDaemons()
+    if _on_ray(engine):
+        from runner.ray_daemons import RayDaemons
+        from runner.ray_engine import Request
+
+        where = RayDaemons(ray_address, Request("node", cpus_per_node, gpus_per_node), federation.nodes, insecure)
     with Progress(federation.rounds) as progress:
-        run = run_daemons(federation, settings, progress.show, resume is not None)
+        run = run_daemons(federation, settings, progress.show, resume is not None, where)
     _show_run(run, as_json)
 
 
@@ -178,7 +233,9 @@ def node(
     inherited = None if listen_fd is None else socket.socket(fileno=listen_fd)
     daemon = Daemon(federation, settings, membership=membership, resume_round=resume_round, inherited=inherited)
     if report:
-        _print_json({"federation": daemon.task.federation.model_dump(mode="json")})
+        task = daemon.task
+        sizes = {"classes": task.classes, "probes": len(task.probes.examples), "test": len(task.test)}
+        _print_json({"federation": task.federation.model_dump(mode="json"), "sizes": sizes})
         daemon.recorder.on_line = _print_json
     else:
         daemon.keep_record()
@@ -188,7 +245,8 @@ def node(
     elif result["finished"]:
         print(f"{result['name']}: finished {result['round']} rounds, parameters {result['parameters_sha256']}")
     else:
-        print(f"{result['name']}: stopped after round {result['round']}; go on with --resume")
+        how = "go on with --resume" if result["resumable"] else "there is no checkpoint to go on from"
+        print(f"{result['name']}: stopped after round {result['round']}; {how}")
 
 
 @app.command()
@@ -235,6 +293,12 @@ def topology(
         compare(found, classes)
 
 
+def _on_ray(engine: str) -> bool:
+    if engine not in ("local", "ray"):
+        raise ConfigError(f"--engine {engine}: accepted is local or ray")
+    return engine == "ray"
+
+
 def _with_folder(federation: Federation, settings: Settings) -> Settings:
     """A run folder of its own where the operator named none."""
     from runner.folder import fresh_folder
@@ -261,9 +325,22 @@ def _print_json(values: dict[str, Any]) -> None:
 @app.command()
 def payload(
     preset: Annotated[str, typer.Argument(help="name of a preset, or a TOML file of cells")] = "default",
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option("--run", metavar="RUN", help="a folder of runs or of a sweep: what they sent, not formulas"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Bytes a peer sends, for each cell of a preset: the paper's accounting, and what this project sends."""
+    if runs:
+        from runner.measured import measure_runs
+
+        measured = measure_runs(runs)
+        if as_json:
+            _print_json({"runs": [cell.as_json() for cell in measured]})
+        else:
+            _print_measured(measured)
+        return
     from runner.experiments import load_experiment
     from runner.payload import cell_bytes
 
@@ -279,7 +356,18 @@ def payload(
 def sweep(
     experiment: Annotated[str, typer.Argument(help="name of a preset, or a TOML file of cells")],
     seeds: Annotated[str, typer.Option(metavar="S,...", help="seeds, each a run of every cell")] = "0",
-    jobs: Annotated[int, typer.Option(min=1, metavar="J", help="runs at a time, each on one core")] = 2,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="J",
+            help="runs at a time, each on one core [default: 2; on Ray as many as have room]",
+        ),
+    ] = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = "local",
+    cpus_per_cell: Annotated[float, typer.Option(metavar="C", help="ray: CPUs that a cell asks for")] = 1.0,
+    gpus_per_cell: Annotated[float, typer.Option(metavar="G", help="ray: GPUs that a cell asks for, 0.5 too")] = 0.0,
     cells: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="only these cells; names or patterns such as 'tally*'")
     ] = None,
@@ -293,20 +381,40 @@ def sweep(
     data_root: Annotated[Path | None, typer.Option(metavar="FOLDER", help="folder of the named data sets")] = None,
     download: Annotated[bool, typer.Option("--download", help="fetch a named data set that is missing")] = False,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="where the models live")] = "auto",
+    checkpoint_seconds: Annotated[
+        float, typer.Option(metavar="S", help="least seconds between checkpoints of a run; 0: none")
+    ] = 60.0,
+    notes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--note", metavar="TEXT", help="what a reader of the report should know of these runs; repeatable"
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run the cells of an experiment, by seeds. Called again it runs only what is not finished."""
+    """Run the cells of an experiment, by seeds. Called again it goes on with what is not finished."""
     from runner.experiments import load_experiment
-    from runner.sweep import choose, parse_changes, parse_seeds
+    from runner.sweep import Cells, LocalCells, choose, parse_changes, parse_seeds
     from runner.sweep import sweep as run_sweep
 
     changed = parse_changes(changes or [])
     loaded = load_experiment(experiment, changed)
     folder = out or Path("runs") / loaded.name
-    settings = NodeSettings.parse({"device": device, "data_root": data_root, "download": download})
-    done = run_sweep(
-        loaded, choose(loaded, cells), parse_seeds(seeds), folder, jobs=jobs, settings=settings, changes=changed
-    )
+    given = {"device": device, "data_root": data_root, "download": download, "checkpoint_seconds": checkpoint_seconds}
+    settings = SimulationSettings.parse(given)
+    chosen, wanted = choose(loaded, cells), parse_seeds(seeds)
+    where: Cells = LocalCells(jobs or 2)
+    if _on_ray(engine):
+        from runner.ray_cells import RayCells
+        from runner.ray_engine import Request
+
+        where = RayCells(ray_address, Request("cell", cpus_per_cell, gpus_per_cell), jobs)
+    try:
+        done = run_sweep(
+            loaded, chosen, wanted, folder, where=where, settings=settings, changes=changed, notes=notes or []
+        )
+    except KeyboardInterrupt:
+        raise StoppedError("stopped; the same command goes on with what is not finished") from None
     failed = [job for job in done if job.state == "failed"]
     if as_json:
         failures = [{"cell": job.cell.name, "seed": job.seed, "error": job.error} for job in failed]
@@ -330,14 +438,20 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="report.html (one file) or report.md (figures beside it)")
     ] = None,
+    notes: Annotated[
+        list[str] | None, typer.Option("--note", metavar="TEXT", help="a paragraph at the report's head; repeatable")
+    ] = None,
+    accounting: Annotated[
+        str, typer.Option("--bytes", metavar="COUNT", help="what accuracy is drawn against: payload, framed or wire")
+    ] = "payload",
 ) -> None:
-    """Tables and figures from runs. Without --out the tables alone, as Markdown."""
+    """What was run, tables, figures and which findings hold. Without --out the tables alone, as Markdown."""
     from runner.report import markdown_tables, write_report
 
     if out is None:
         print(markdown_tables(runs))
     else:
-        write_report(runs, out)
+        write_report(runs, out, notes or [], accounting)
         print(f"written: {out}")
 
 
@@ -385,6 +499,23 @@ def _print_payload(title: str, cells: "list[CellBytes]") -> None:
         ratio = f"{cell.sent_bytes / cell.payload_bytes:.3f}" if cell.payload_bytes else "-"
         row = f"{cell.bytes_per_probe:g}", f"{cell.payload_bytes:,}", f"{cell.sent_bytes:,}", ratio
         table.add_row(cell.name, *row)
+    Console().print(table)
+
+
+def _print_measured(cells: "list[MeasuredBytes]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Sent by a peer: votes as byte and packed by formula, the rest measured", title_justify="left")
+    table.add_column("cell", no_wrap=True)
+    table.add_column("ballot", no_wrap=True)
+    for column in ("as byte", "as packed", "payload", "framed", "wire"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for cell in cells:
+        row = (cell.as_byte, cell.as_packed, cell.payload, cell.framed, cell.wire)
+        table.add_row(cell.name, cell.ballot, *("–" if value is None else f"{value:,.0f}" for value in row))
+        for kind, counts in cell.kinds.items():
+            table.add_row("", kind, "", "", f"{counts['payload']:,.0f}", f"{counts['framed']:,.0f}", "", style="dim")
     Console().print(table)
 
 

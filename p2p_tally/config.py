@@ -20,6 +20,9 @@ from p2p_tally.ids import Digest, digest
 MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "diloco"]
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
+EngineName = Literal["exact", "stacked", "auto"]
+MergePrecision = Literal["float32", "bfloat16", "int8"]
+MergeWhen = Literal["clock", "drift"]
 TallyWeights = Literal["uniform", "mixing"]
 
 # Two bytes name at most this many classes.
@@ -142,6 +145,30 @@ class Federation(Options):
         agreed=True,
         ge=0,
     )
+    merge_when: MergeWhen = option(
+        "clock",
+        "clock: merge every M rounds; drift: when the peers' votes agree less than --merge-threshold, M rounds after "
+        "the last merge at the earliest",
+        "clock or drift",
+        metavar="WHEN",
+        agreed=True,
+    )
+    merge_threshold: float = option(
+        0.9,
+        "drift: mean share of the votes that the plurality has, below which peers merge",
+        "a number from 0 to 1",
+        metavar="SHARE",
+        agreed=True,
+        ge=0,
+        le=1,
+    )
+    merge_precision: MergePrecision = option(
+        "float32",
+        "how merged parameters are written; below float32 as the change since the last merge",
+        "float32, bfloat16 or int8",
+        metavar="PRECISION",
+        agreed=True,
+    )
     hops: Annotated[int, Field(ge=1)] | Literal["all"] = option(
         1,
         "links that a vote travels, passed on by the nodes between; all: until everybody has it",
@@ -155,6 +182,15 @@ class Federation(Options):
         "uniform or mixing",
         metavar="HOW",
         agreed=True,
+    )
+    merge_top_k: float = option(
+        0.0,
+        "share of the change that a merge sends, the largest values; the rest waits for the next; 0: all of it",
+        "a number from 0, below 1",
+        metavar="SHARE",
+        agreed=True,
+        ge=0,
+        lt=1,
     )
     ballot: BallotCoding = option(
         "byte", "how votes are written", "byte, packed or coded", metavar="CODING", agreed=True
@@ -325,6 +361,21 @@ class NodeSettings(Options):
     )
 
 
+class SimulationSettings(NodeSettings):
+    """What a whole federation in one process needs besides."""
+
+    engine: EngineName = option(
+        "exact",
+        "exact: node by node, bit for bit as launched; stacked: all peers as one batched model, equal to about the "
+        "last digits; auto: the faster, and says which",
+        "exact, stacked or auto",
+        metavar="ENGINE",
+    )
+    checkpoint_seconds: float = option(
+        60.0, "least seconds between checkpoints of the run; 0: none", "a number from 0", metavar="S", ge=0
+    )
+
+
 class ServiceSettings(NodeSettings):
     """What a node over real sockets needs besides, alone or launched with others."""
 
@@ -380,14 +431,14 @@ class DaemonSettings(ServiceSettings):
     )
 
 
-def read_options(path: Path) -> dict[str, Any]:
-    """The flat keys of a TOML file, hyphens taken for underscores."""
+def read_options(path: Path, flag: str = "--config") -> dict[str, Any]:
+    """The flat keys of a TOML file, hyphens taken for underscores. `flag`: what the operator named it by."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
+        raise ConfigError(f"{flag} {path}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path}: not a TOML file: {error}") from None
+        raise ConfigError(f"{flag} {path}: not a TOML file: {error}") from None
     return {key.replace("-", "_"): value for key, value in values.items()}
 
 
@@ -401,7 +452,7 @@ def parse_options(
 
     One file serves every command: keys that only another command reads are passed over.
     """
-    known = {*Federation.model_fields, *DaemonSettings.model_fields}
+    known = {*Federation.model_fields, *SimulationSettings.model_fields, *DaemonSettings.model_fields}
     unknown = sorted(set(values) - known)
     if unknown:
         where = f"{source}: " if source else ""

@@ -3,7 +3,8 @@
     TallyError
     ├── OperatorError          the operator's to mend: one line, exit code 2 unless it says otherwise, no traceback
     │   ├── ConfigError        an option or a key: names it, the value and what is accepted
-    │   └── DataError          a file or a data set: names it and what is wrong with it
+    │   ├── DataError          a file or a data set: names it and what is wrong with it
+    │   └── StoppedError       the operator ended it before its time: exit code 130, says how to go on
     └── PeerError              a peer's mistake: counted by `reason`, logged, never stops the round
         ├── FrameError         bytes that are no message of ours
         ├── BallotError        a ballot that does not decode to votes
@@ -30,6 +31,12 @@ class ConfigError(OperatorError):
 
 class DataError(OperatorError):
     """A data set that is missing, damaged or unfit for the task."""
+
+
+class StoppedError(OperatorError):
+    """Ended before its time, as the operator asked."""
+
+    exit_code = 130
 
 
 class PeerError(TallyError):

@@ -43,7 +43,7 @@ def in_order(names: Iterable[NodeName]) -> list[NodeName]:
     return sorted(names, key=name_key)
 
 
-def digest(*parts: bytes) -> Digest:
+def digest(*parts: bytes | memoryview) -> Digest:
     """SHA-256 of the parts, each framed by its length so that no two lists of parts collide."""
     hasher = hashlib.sha256()
     for part in parts:

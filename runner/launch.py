@@ -1,27 +1,21 @@
-"""N daemons on this machine: start them, follow them, end them. No daemon outlives its launcher.
-
-Each daemon is a process of its own with one torch thread. It tells of its rounds on its standard output, a line of
-JSON each; its standard input is its lifeline, which closes when the launcher is gone, however it went.
-"""
+"""N daemons, here or on Ray: start them, follow them, end them. No daemon outlives its launcher."""
 
 import asyncio
 import contextlib
 import json
 import math
-import os
 import signal
-import socket
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from p2p_tally.config import Federation, ServiceSettings, parse_options, read_options, write_options
-from p2p_tally.errors import ConfigError, OperatorError
-from p2p_tally.ids import NodeName, ranked_names
-from runner.folder import RunFolder
+from p2p_tally.config import Federation, ServiceSettings, write_options
+from p2p_tally.errors import OperatorError, StoppedError
+from p2p_tally.ids import ranked_names
+from runner import made
+from runner.daemons import Child, Daemons, LocalDaemons, Plan
+from runner.folder import CHECKPOINTS, RunFolder
 from runner.record import RoundLine, Run
 
 # What daemons that were asked to stop are given to finish their round and write a checkpoint.
@@ -36,46 +30,25 @@ class LaunchFailed(OperatorError):
     exit_code = 1
 
 
-class LaunchStopped(OperatorError):
-    """The operator ended the launch before its time."""
-
-    exit_code = 130
-
-
-@dataclass
-class Child:
-    """One daemon process, and what it has said."""
-
-    name: NodeName
-    process: asyncio.subprocess.Process
-    log: Path
-    lines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    last: int = 0
-    final: dict[str, Any] | None = None
-
-    @property
-    def alive(self) -> bool:
-        return self.process.returncode is None
-
-
 def launch(
-    federation: Federation, settings: ServiceSettings, on_line: OnLine | None = None, resume: bool = False
+    federation: Federation,
+    settings: ServiceSettings,
+    on_line: OnLine | None = None,
+    resume: bool = False,
+    where: Daemons | None = None,
 ) -> Run:
     """Run a federation as daemons. `settings.out` is the run folder; with `resume`, one that holds a stopped run."""
-    return asyncio.run(Launcher(federation, settings, on_line or (lambda _: None), resume).run())
-
-
-def resume_options(folder: Path) -> tuple[Federation, ServiceSettings]:
-    """What a stopped run was started with."""
-    path = folder / "config.toml"
-    federation, settings = parse_options(read_options(path), ServiceSettings, source=str(path))
-    return federation, settings.model_copy(update={"out": folder})
+    where = where or LocalDaemons()
+    with where:
+        return asyncio.run(Launcher(federation, settings, on_line or (lambda _: None), resume, where).run())
 
 
 class Launcher:
     """The life of one launch."""
 
-    def __init__(self, federation: Federation, settings: ServiceSettings, on_line: OnLine, resume: bool) -> None:
+    def __init__(
+        self, federation: Federation, settings: ServiceSettings, on_line: OnLine, resume: bool, where: Daemons
+    ) -> None:
         assert settings.out is not None
         self.federation = federation
         self.settings = settings
@@ -83,17 +56,20 @@ class Launcher:
         self.on_line = on_line
         self.names = ranked_names(federation.nodes)
         self.resume_round = self._resume_round() if resume else None
+        self.where = where
+        self.plan = Plan(self.names, self.out, self.resume_round)
         self.children: list[Child] = []
         self.stopping = asyncio.Event()
         self.run_record: Run | None = None
-        self._next = 0
+        self.sizes: dict[str, Any] = {}  # classes and examples, as a daemon has told
 
     async def run(self) -> Run:
         kept: list[RoundLine] = []
         if self.resume_round is None:
             folder = RunFolder(self.out)
         else:
-            folder, kept = RunFolder.reopen(self.out, self.resume_round)
+            folder = RunFolder.reopen(self.out)
+            kept = folder.go_back_to(self.resume_round)
         started = time.perf_counter()
         self._obey_signals()
         try:
@@ -108,62 +84,40 @@ class Launcher:
             return self._finish(folder, started)
         finally:
             await self._end(signal.SIGKILL, 5.0)
+            await self.where.close()
             folder.close()
 
     # --- starting
 
     async def _spawn(self) -> None:
-        listeners = [_listener() for _ in self.names]
+        """Start the daemons, unless the operator will not wait for it."""
+        spawning = asyncio.create_task(self.where.spawn(self.plan, self.children))
+        stopped = asyncio.create_task(self.stopping.wait())
         try:
-            addresses = {
-                name: f"127.0.0.1:{listener.getsockname()[1]}"
-                for name, listener in zip(self.names, listeners, strict=True)
-            }
-            for rank, (name, listener) in enumerate(zip(self.names, listeners, strict=True)):
-                peers = ",".join(f"{peer}={address}" for peer, address in addresses.items() if peer != name)
-                self.children.append(await self._start(rank, name, addresses[name], peers, listener.fileno()))
+            await asyncio.wait({spawning, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not spawning.done():
+                raise StoppedError("stopped before the nodes were started")
+            await spawning
         finally:
-            for listener in listeners:
-                listener.close()
-
-    async def _start(self, rank: int, name: NodeName, address: str, peers: str, descriptor: int) -> Child:
-        options = {"config": self.out / "config.toml", "name": name, "rank": rank, "listen": address}
-        options |= {"peers": peers, "out": self.out, "listen-fd": descriptor}
-        command = [sys.executable, "-m", "p2p_tally", "node", "--report"]
-        command += [f"--{key}={value}" for key, value in options.items()]
-        if self.resume_round is not None:
-            command += ["--resume", f"--resume-round={self.resume_round}"]
-        path = self.out / f"{name}.log"
-        with path.open("a", encoding="utf-8") as log:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                pass_fds=[descriptor],
-                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-                start_new_session=True,  # a Ctrl-C at the terminal is the launcher's to pass on
-                limit=1 << 24,
-            )
-        (self.out / f"{name}.pid").write_text(f"{process.pid}\n", encoding="utf-8")
-        return Child(name, process, path)
+            for task in (spawning, stopped):
+                task.cancel()
+            await asyncio.gather(spawning, stopped, return_exceptions=True)
 
     # --- following
 
     async def _follow(self, child: Child, folder: RunFolder, kept: list[RoundLine]) -> None:
         """Read what a daemon says until it ends."""
-        assert child.process.stdout is not None
-        async for text in child.process.stdout:
+        async for text in child.process.lines():
             said = json.loads(text)
             if "federation" in said:
                 self._begin(Federation.parse(said["federation"]), kept)
+                self.sizes = said["sizes"]
             elif "final" in said:
                 child.final = said
             else:
                 child.lines[said["round"]] = said
                 child.last = said["round"]
                 self._tell(folder)
-        await child.process.wait()
         (self.out / f"{child.name}.pid").unlink(missing_ok=True)
         self._tell(folder)
 
@@ -247,7 +201,11 @@ class Launcher:
         if self.stopping.is_set() and any(
             child.final is None or not child.final["finished"] for child in self.children
         ):
-            raise LaunchStopped(f"stopped; go on with: p2p-tally launch --resume {self.out}")
+            command = f"p2p-tally launch --resume {self.out}"
+            folders = [self.out / CHECKPOINTS / name for name in self.names]
+            if not all(any(folder.glob("*.safetensors")) for folder in folders):
+                raise StoppedError(f"stopped before there was a checkpoint of all nodes; begin anew with: {command}")
+            raise StoppedError(f"stopped; go on with: {command}")
         if run is None or len(failed) == len(self.children):
             error = LaunchFailed(_why(failed[0]))
             error.exit_code = 2 if failed[0].process.returncode == 2 else 1  # the operator's mistake, told by a daemon
@@ -256,6 +214,9 @@ class Launcher:
             "" if child.final is None else child.final["parameters_sha256"] for child in self.children
         ]
         run.seconds = time.perf_counter() - started
+        run.made = replace(made.here("launch", self.settings.device), **self.sizes)
+        carried = [child.final["wire_bytes"] for child in self.children if child.final is not None]
+        run.wire_bytes = sum(carried) / len(carried) or None  # 0: this kernel does not count
         folder.finish(run)
         if failed:
             names = ", ".join(child.name for child in failed)
@@ -266,18 +227,8 @@ class Launcher:
         """The newest round that every daemon can start again from; 0 where there is none."""
         from p2p_tally.node.checkpoint import sound_rounds  # noqa: PLC0415 - torch, needed for this alone
 
-        if not (self.out / "config.toml").exists():
-            raise ConfigError(f"--resume {self.out}: no config.toml there; accepted is the folder of a stopped run")
-        kept = [set(sound_rounds(self.out / "checkpoints" / name)) | {0} for name in self.names]
+        kept = [set(sound_rounds(self.out / CHECKPOINTS / name)) | {0} for name in self.names]
         return max(set.intersection(*kept))
-
-
-def _listener() -> socket.socket:
-    """A listening socket on a free port. It is handed to the daemon, so nobody can take the port in between."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(128)
-    return listener
 
 
 def _mean(values: Any) -> float | None:

@@ -23,19 +23,24 @@ class Lines:
 
     def __init__(self, task: Task, run: Run, listeners: Sequence[OnLine]) -> None:
         self.run = run
-        self._listeners = listeners
+        self.listeners = list(listeners)
         self._classes = task.classes
         pool = task.probes.examples
         count = max(1, min(len(pool), COMPARED_PROBES // pool.probes_each))
         self.probes, self._labels = pool.take(torch.arange(count))
-        self._total = Count()
+        self.total = Count()  # sent by all peers since the run began
         self._since: dict[Stage, Count] = {}
         self._seconds: dict[str, float] = {}
+
+    def go_on(self, lines: list[RoundLine], total: Count) -> None:
+        """As after these lines of a run that was interrupted."""
+        self.run.lines = lines
+        self.total = total
 
     def book(self, sent: Mapping[Stage, Count], seconds: Mapping[str, float]) -> None:
         """What one node, or all of them, sent in a round and took for it."""
         for stage, count in sent.items():
-            self._total.take(count)
+            self.total.take(count)
             self._since.setdefault(stage, Count()).take(count)
         for phase, spent in seconds.items():
             self._seconds[phase] = self._seconds.get(phase, 0.0) + spent
@@ -54,8 +59,8 @@ class Lines:
             agreement=measures.agreement,
             margin=measures.margin,
             pairwise_kl=mean_pairwise_kl(logs),
-            payload_bytes=self._total.payload / nodes,
-            framed_bytes=self._total.framed / nodes,
+            payload_bytes=self.total.payload / nodes,
+            framed_bytes=self.total.framed / nodes,
             sent={
                 stage.name.lower(): {"payload": count.payload / nodes, "framed": count.framed / nodes}
                 for stage, count in self._since.items()
@@ -64,5 +69,5 @@ class Lines:
         )
         self._since, self._seconds = {}, {}
         self.run.lines.append(line)
-        for listen in self._listeners:
+        for listen in self.listeners:
             listen(line)

@@ -4,17 +4,22 @@ Two things the paper's tables show and this follows: its ballots count for every
 not; and FedDF counts only its merges (its server holds the models and needs no ballots).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
+from p2p_tally.config import Federation
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.methods import METHODS, Sent
 from p2p_tally.learning.schedule import channel, merges, resolve
 from p2p_tally.protocol.ballots import BallotFormat, Form
+from p2p_tally.protocol.changes import ChangeFormat
+from p2p_tally.protocol.segments import runs, segments
 from runner.experiments import Cell
 from runner.record import whole
-from topologies import build
-from topologies.facts import mean_reach, merge_bytes
+from topologies import Topology, build
+from topologies.facts import mean_reach
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ def cell_bytes(cell: Cell) -> CellBytes:
     method = METHODS[federation.method]
     rounds = range(1, federation.rounds + 1)
     warmup = federation.warmup if isinstance(federation.warmup, int) else 0
-    merged = sum(merges(federation, r) for r in rounds)
+    merging = [r for r in rounds if merges(federation, r)]
     spoken = sum(channel(federation, r, warmup).speaks for r in rounds)
 
     form: dict[Sent, Form] = {Sent.VOTES: federation.ballot, Sent.TOP_K: "top-k", Sent.SOFT: "soft"}
@@ -62,12 +67,38 @@ def cell_bytes(cell: Cell) -> CellBytes:
         name=cell.name,
         accounting=cell.accounting,
         bytes_per_probe=ballot / votes,
-        payload_bytes=others * ballot * counted + merge * merged,
+        payload_bytes=others * ballot * counted + merge * len(merging),
         sent_bytes=whole(
             (
                 round(federation.nodes * hearers * ballot * spoken)
-                + round(federation.nodes * merge_bytes(topology, facts.parameters)) * merged
+                + sum(
+                    merge_bytes(federation, topology, facts.parameters, r, coding)
+                    for r, coding in zip(merging, _codings(federation), strict=False)
+                )
             )
             / federation.nodes
         ),
     )
+
+
+def merge_bytes(federation: Federation, topology: Topology, parameters: int, round: int, coding: ChangeFormat) -> int:
+    """What all peers together send of parameters in the merge of a round."""
+    if not topology.is_complete(round):
+        coding = coding.dense
+        return sum(topology.degrees(round)) * sum(coding.size(_length(run)) for run in runs(slice(0, parameters)))
+    cut = segments(parameters, federation.nodes)
+    # Every segment goes from all others to the one that sums it, and from there to all others.
+    return 2 * (federation.nodes - 1) * sum(coding.size(_length(run)) for segment in cut for run in runs(segment))
+
+
+def _codings(federation: Federation) -> Iterator[ChangeFormat]:
+    """That of each merge: all of the first one is sent, unless peers begin with a model in common."""
+    coding = ChangeFormat(federation.merge_precision, federation.merge_top_k)
+    if not METHODS[federation.method].common_start:
+        yield coding.dense
+    yield from repeat(coding)
+
+
+def _length(run: slice) -> int:
+    length: int = run.stop - run.start
+    return length

@@ -11,6 +11,7 @@ import numpy as np
 
 from p2p_tally.config import Federation
 from p2p_tally.learning.schedule import in_tail
+from runner.made import Made
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Run:
     parameters_sha256: list[str] = field(default_factory=list)
     seconds: float = 0.0
     folder: Path | None = None
+    made: Made = field(default_factory=Made)
+    wire_bytes: float | None = None  # with TCP and IP headers, mean over peers; None where nothing crossed a network
 
     @property
     def rounds(self) -> np.ndarray:
@@ -85,6 +88,7 @@ class Run:
             "accuracy": last.accuracy,
             "payload_bytes": whole(last.payload_bytes),
             "framed_bytes": whole(last.framed_bytes),
+            **({} if self.wire_bytes is None else {"wire_bytes": whole(self.wire_bytes)}),
             "parameters_sha256": self.parameters_sha256,
             "seconds": self.seconds,
             "run": str(self.folder) if self.folder else None,

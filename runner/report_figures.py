@@ -44,15 +44,19 @@ SWEPT = {
 }
 
 
-def pareto(results: Results) -> Figure | None:
+# What can be counted as sent, and how an axis says it.
+ACCOUNTINGS = {"payload": "bytes", "framed": "framed bytes", "wire": "bytes on the wire"}
+
+
+def pareto(results: Results, accounting: str = "payload") -> Figure | None:
     """Tail accuracy against bytes sent. Cells that send nothing stand left of the axis's break."""
-    points = [(cell, cell.over_seeds("payload_bytes"), cell.over_seeds("tail_accuracy")) for cell in results.cells]
+    points = [(cell, cell.metric(accounting), cell.metric("tail")) for cell in results.cells]
     known = [(cell, sent.mean, tail) for cell, sent, tail in points if sent is not None and tail is not None]
     paid = [sent for _, sent, _ in known if sent > 0]
     if len(known) < 2 or not paid:
         return None
     with matplotlib.rc_context(STYLE):
-        figure, axes = _axes("bytes sent by a peer", "tail accuracy (%)")
+        figure, axes = _axes(f"{ACCOUNTINGS[accounting]} sent by a peer", "tail accuracy (%)")
         axes.set_xscale("log")
         silent = min(paid) / 6
         for (cell, sent, tail), marker in zip(known, _markers(known), strict=True):
@@ -125,7 +129,7 @@ def ratio(all_results: Sequence[Results]) -> Figure | None:
         pure = [cell for cell in results.cells if cell.classes and not cell.federation.merge_every]
         for hard in (cell for cell in pure if cell.federation.method == "tally"):
             for soft in (cell for cell in pure if cell.federation.method == "fedmd"):
-                sent = [cell.over_seeds("payload_bytes") for cell in (hard, soft)]
+                sent = [cell.metric("payload") for cell in (hard, soft)]
                 if _same_but(hard, soft, "method") and sent[0] and sent[1] and sent[0].mean:
                     measured[hard.classes or 0, hard.federation.data.rpartition("/")[2]] = sent[1].mean / sent[0].mean
     if not measured:
@@ -167,7 +171,7 @@ def along(results: Results, option: str) -> Figure | None:
             axes.set_xscale("log")
         for number, line in enumerate(lines):
             line.sort(key=lambda cell: _position(cell, option))
-            tails = [cell.over_seeds("tail_accuracy") for cell in line]
+            tails = [cell.metric("tail") for cell in line]
             axes.errorbar(
                 [_position(cell, option) for cell in line],
                 [math.nan if tail is None else tail.mean for tail in tails],

@@ -3,15 +3,21 @@
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from p2p_tally.config import Federation, NodeSettings, parse_options, read_options
 from p2p_tally.errors import DataError
+from runner.experiments import load_experiment, preset_names
+from runner.findings import Finding, parse_finding
 from runner.folder import read_lines
-from runner.record import Run, cell_name
+from runner.made import read_made
+from runner.record import Run, cell_name, predicts_tokens
 from runner.sweep import MANIFEST
 
 
@@ -32,18 +38,82 @@ class CellResults:
     paper: dict[str, float] = field(default_factory=dict)
     payload_bytes: int | None = None  # by the paper's accounting
     classes: int | None = None
+    parameters: int | None = None  # of one peer's model, where a sweep's file says it
 
     @property
     def federation(self) -> Federation:
         return self.runs[0].federation
 
-    def over_seeds(self, figure: str | Callable[[Run], float]) -> Measured | None:
-        """A figure of the summary, or one worked out from a run."""
-        values = [run.summary().get(figure) if isinstance(figure, str) else figure(run) for run in self.runs]
-        known = [float(value) for value in values if value is not None and not math.isnan(value)]
-        if not known:
+    @property
+    def seeds(self) -> list[int]:
+        return [run.federation.seed for run in self.runs]
+
+    @property
+    def tested(self) -> int | None:
+        """Predictions that one evaluation of a peer rests on: test examples, of text the positions of all windows."""
+        examples = self.runs[0].made.test or self.federation.test_count
+        if examples is None:
             return None
-        return Measured(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
+        return examples * (self.federation.context if predicts_tokens(self.federation) else 1)
+
+    @cached_property
+    def _by_seed(self) -> dict[int, dict[str, float]]:
+        return {run.federation.seed: _metrics(run) for run in self.runs}
+
+    def metric(self, name: str, seed: int | None = None) -> Measured | None:
+        """A figure over the seeds, or that of one; None where it is not known."""
+        if name == "tail_std":
+            tails = [metrics["tail"] for metrics in self._by_seed.values()]
+            return Measured(statistics.stdev(tails)) if len(tails) > 1 else None
+        values = [
+            metrics[name]
+            for own, metrics in self._by_seed.items()
+            if (seed is None or own == seed) and not math.isnan(metrics.get(name, math.nan))
+        ]
+        if not values:
+            return None
+        return Measured(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+    def standard_error(self, name: str) -> float | None:
+        """Of a figure that rests on one seed, without what other seeds would differ by; None where it is not known.
+
+        An accuracy is as if of a binomial: the tail's mean over rounds and peers varies less from one test set to
+        another than a single evaluation does, never more. A token's loss is taken to vary as much as it is high.
+        """
+        found = self.metric(name)
+        if found is None:
+            return None
+        if name in ("payload", "framed", "wire"):
+            return 0.0
+        if name == "spread":
+            return found.mean / math.sqrt(2 * max(1, self.federation.nodes - 1))
+        if name == "tail_std":
+            return found.mean / math.sqrt(2 * (len(self.runs) - 1))
+        if self.tested is None:
+            return None
+        if name in ("perplexity", "best_perplexity"):
+            return found.mean * math.log(max(found.mean, math.e)) / math.sqrt(self.tested)
+        share = min(1.0, max(0.0, found.mean / 100))
+        return 100 * math.sqrt(share * (1 - share) / self.tested)
+
+
+def _metrics(run: Run) -> dict[str, float]:
+    """The figures that findings and tables speak of, of one run."""
+    summary = run.summary()
+    metrics = {
+        "tail": summary["tail_accuracy"],
+        "peak": summary["peak_accuracy"],
+        "spread": summary["cross_peer_std"],
+        "payload": float(summary["payload_bytes"]),
+        "framed": float(summary["framed_bytes"]),
+    }
+    if run.wire_bytes is not None:
+        metrics["wire"] = run.wire_bytes
+    if "tail_perplexity" in summary:
+        metrics["perplexity"] = summary["tail_perplexity"]
+        with np.errstate(over="ignore"):
+            metrics["best_perplexity"] = float(np.exp(np.nanmean(run.loss, 1).min()))
+    return metrics
 
 
 @dataclass
@@ -54,6 +124,11 @@ class Results:
     title: str
     cells: list[CellResults]
     missing: list[str] = field(default_factory=list)  # cells of the sweep without any finished run
+    findings: list[Finding] = field(default_factory=list)
+    papers: dict[str, dict[str, float]] = field(default_factory=dict)  # by cell, also of those without a run
+    question: str = ""
+    prose: str = ""
+    notes: list[str] = field(default_factory=list)
 
 
 def collect(paths: Sequence[Path]) -> list[Results]:
@@ -91,30 +166,48 @@ def read_run(folder: Path) -> Run:
     if not lines:
         raise DataError(f"{folder / 'rounds.jsonl'}: has no whole line")
     names = [f"node-{number}" for number in range(len(lines[0].accuracy))]
-    return Run(federation, names, lines, summary["parameters_sha256"], summary["seconds"], folder)
+    run = Run(federation, names, lines, summary["parameters_sha256"], summary["seconds"], folder, read_made(folder))
+    run.wire_bytes = summary.get("wire_bytes")
+    return run
 
 
 def _read_sweep(folder: Path) -> Results:
     manifest = _json(folder / MANIFEST)
     results = Results(manifest["experiment"], manifest["title"], [])
+    results.papers = {cell["name"]: cell["paper"] for cell in manifest["cells"]}
+    _add_words(results, manifest, folder)
     for cell in manifest["cells"]:
         summaries = (folder / cell["name"]).glob("seed-*/summary.json")
         runs = sorted((read_run(path.parent) for path in summaries), key=lambda run: run.federation.seed)
         if runs:
-            results.cells.append(
-                CellResults(cell["name"], runs, cell["paper"], cell["payload_bytes"], cell["facts"]["classes"])
-            )
+            facts, sent = cell["facts"], cell["payload_bytes"]
+            size = None if sent is None else facts["parameters"]  # void where the sweep changed the model
+            results.cells.append(CellResults(cell["name"], runs, cell["paper"], sent, facts["classes"], size))
         else:
             results.missing.append(cell["name"])
     return results
 
 
+def _add_words(results: Results, manifest: dict[str, Any], folder: Path) -> None:
+    """What is asked and claimed: as the sweep noted it, or, of a sweep that did not, as the preset says it now."""
+    results.notes = manifest.get("notes", [])
+    if "findings" in manifest:
+        where = f"{folder / MANIFEST}: findings"
+        cells = manifest.get("cell_names", list(results.papers))
+        results.findings = [parse_finding(finding, cells, where) for finding in manifest["findings"]]
+        results.question, results.prose = manifest["question"], manifest["prose"]
+    elif results.name in preset_names():
+        preset = load_experiment(results.name)
+        results.findings, results.question, results.prose = preset.findings, preset.question, preset.prose
+        results.papers = {cell.name: cell.paper for cell in preset.cells} | results.papers
+
+
 def _by_cell(runs: list[Run]) -> Iterator[CellResults]:
     """Runs that differ in nothing but the seed are one cell; cells that a name does not tell apart are numbered."""
-    cells: dict[str, list[Run]] = {}
+    cells: dict[tuple[str, bool], list[Run]] = {}
     for run in runs:
         key = json.dumps(run.federation.model_dump(exclude={"seed"}, mode="json"), sort_keys=True)
-        cells.setdefault(key, []).append(run)
+        cells.setdefault((key, run.made.engine == "launch"), []).append(run)
     taken: dict[str, int] = {}
     for same in cells.values():
         name = cell_name(same[0].federation)

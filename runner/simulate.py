@@ -8,36 +8,35 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Literal, Protocol, get_args
+from dataclasses import replace
+from typing import Any, Protocol
 
 import torch
 
-from p2p_tally.config import Federation, NodeSettings
+from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.schedule import evaluates
+from p2p_tally.learning.schedule import check_graph, evaluates
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node, RoundReport
 from runner.folder import RunFolder
+from runner.keeper import Keepable, Keeper, State, checkpoints_of
 from runner.lines import Lines, OnLine
+from runner.made import here
 from runner.record import Run
 from runner.stacked import Stacked, is_faster
 from topologies import Topology, TopologyError, build
 
 log = logging.getLogger(__name__)
 
-EngineName = Literal["exact", "stacked", "auto"]
-ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
-
-class Engine(Protocol):
+class Engine(Keepable, Protocol):
     """What plays the rounds of a federation."""
 
     def play(self, lines: Lines) -> None:
-        """All rounds; a line for each evaluated one."""
+        """All rounds, or those that are left; a line for each evaluated one."""
         ...
 
     def peers(self) -> Iterable[Learner]:
@@ -49,31 +48,29 @@ def simulate(
     federation: Federation,
     settings: NodeSettings | None = None,
     on_line: OnLine | None = None,
-    engine: EngineName = "exact",
+    engine: EngineName | None = None,
+    resume: bool = False,
 ) -> Run:
-    """Run a federation in this process. `on_line` hears of each evaluated round; `settings.out` keeps the files."""
-    engine = check_engine(engine)
-    settings = settings or NodeSettings()
+    """Run a federation in this process. `on_line` hears of each evaluated round; `settings.out` keeps the files.
+
+    `engine` wins over the settings' own. With `resume`, `settings.out` holds a run that was interrupted: it goes on
+    from its last checkpoint, to the same bits and the same record as if nothing had happened.
+    """
+    given: dict[str, Any] = dict(settings or NodeSettings())
+    chosen = SimulationSettings.parse(given | ({"engine": engine} if engine else {}))
     threads = torch.get_num_threads()
     # One thread for every node, as a daemon has it: other counts sum floats in another order. The stacked engine
     # spreads its peers over threads of its own instead, which changes no sum.
     torch.set_num_threads(1)
     try:
-        return _simulate(federation, settings, on_line or (lambda _: None), engine, threads)
+        return _simulate(federation, chosen, on_line or (lambda _: None), threads, resume)
     finally:
         torch.set_num_threads(threads)
 
 
-def check_engine(name: str) -> EngineName:
-    for engine in ENGINES:
-        if name == engine:
-            return engine
-    raise ConfigError(f"--engine {name}: accepted is exact, stacked or auto")
-
-
 def make_topology(federation: Federation) -> Topology:
     try:
-        return build(
+        topology = build(
             federation.topology,
             ranked_names(federation.nodes),
             degree=federation.degree,
@@ -81,40 +78,61 @@ def make_topology(federation: Federation) -> Topology:
         )
     except TopologyError as error:
         raise ConfigError(str(error)) from None
+    check_graph(federation, topology)
+    return topology
 
 
-def _simulate(federation: Federation, settings: NodeSettings, on_line: OnLine, engine: EngineName, threads: int) -> Run:
+def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnLine, threads: int, resume: bool) -> Run:
     topology = make_topology(federation)
     task = prepare(federation, root=settings.data_root, download=settings.download)
     device = pick_device(settings.device)
     names = [str(name) for name in ranked_names(federation.nodes)]
-    players = _engine(engine, task, topology, device, threads)
+    engine = _choose_engine(settings.engine, task, device)
+    players: Engine = Stacked(task, topology, device, threads) if engine == "stacked" else Exact(task, topology, device)
     run = Run(task.federation, names)
-    folder = RunFolder(Path(settings.out)) if settings.out else None
-    try:
-        if folder:
-            folder.begin(task.federation, settings)
-            run.folder = folder.path
+    run.made = replace(
+        here(engine, device),
+        classes=task.classes,
+        private=sum(len(shard) for shard in task.shards),
+        probes=len(task.probes.examples),
+        test=len(task.test),
+    )
+    if settings.out is None:
         started = time.perf_counter()
-        players.play(Lines(task, run, [on_line] + ([folder.add] if folder else [])))
+        players.play(Lines(task, run, [on_line]))
         run.seconds = time.perf_counter() - started
+        run.parameters_sha256 = [learner.parameters.sha256() for learner in players.peers()]
+        return run
+    folder = RunFolder.reopen(settings.out) if resume else RunFolder(settings.out)
+    try:
+        played = settings.model_copy(update={"engine": engine})
+        folder.begin(task.federation, played)  # config.toml alone reruns it, by the same engine
+        run.folder = folder.path
+        lines = Lines(task, run, [on_line, folder.add])
+        checkpoints = checkpoints_of(folder, task, engine)
+        keeper = Keeper(players, lines, folder, checkpoints, settings.checkpoint_seconds)
+        lines.listeners.append(keeper.hear)
+        if resume:
+            keeper.take_up()
+        players.play(lines)
+        run.seconds = keeper.seconds_played
         for name, learner in zip(names, players.peers(), strict=True):
+            run.made = replace(run.made, parameters=len(learner.parameters))
             run.parameters_sha256.append(learner.parameters.sha256())
-            if folder:
-                learner.save_model(folder.path / f"{name}.safetensors")
-        if folder:
-            folder.finish(run)
+            learner.save_model(folder.path / f"{name}.safetensors")
+        folder.finish(run)
+        folder.drop_checkpoints()
     finally:
-        if folder:
-            folder.close()
+        folder.close()
     return run
 
 
-def _engine(engine: EngineName, task: Task, topology: Topology, device: str, threads: int) -> Engine:
-    if engine == "auto":
-        engine = "stacked" if is_faster(task) else "exact"
-        log.info("--engine auto: %s for %d nodes on %s", engine, task.federation.nodes, device)
-    return Stacked(task, topology, device, threads) if engine == "stacked" else Exact(task, topology, device)
+def _choose_engine(wanted: EngineName, task: Task, device: str) -> EngineName:
+    if wanted != "auto":
+        return wanted
+    engine: EngineName = "stacked" if is_faster(task) else "exact"
+    log.info("--engine auto: %s for %d nodes on %s", engine, task.federation.nodes, device)
+    return engine
 
 
 class Exact:
@@ -123,33 +141,49 @@ class Exact:
     def __init__(self, task: Task, topology: Topology, device: str) -> None:
         self.names = ranked_names(task.federation.nodes)
         self.learners = [make_learner(task, name, rank, device) for rank, name in enumerate(self.names)]
-        self.topology = topology
-
-    def play(self, lines: Lines) -> None:
-        asyncio.run(self._play(LockstepRecorder(self.learners, lines)))
-
-    async def _play(self, recorder: "LockstepRecorder") -> None:
+        self.recorder = LockstepRecorder(self.learners)
         network = MemoryNetwork()
-        nodes = [
-            Node(name, learner, self.topology, MemoryTransport(network, name), recorder)
+        self.nodes = [
+            Node(name, learner, topology, MemoryTransport(network, name), self.recorder)
             for name, learner in zip(self.names, self.learners, strict=True)
         ]
-        for node in nodes:  # every door is open before the first frame is sent
+
+    def play(self, lines: Lines) -> None:
+        self.recorder.lines = lines
+        asyncio.run(self._play())
+
+    async def _play(self) -> None:
+        for node in self.nodes:  # every door is open before the first frame is sent
             await node.transport.start(node)
         async with asyncio.TaskGroup() as group:
-            for node in nodes:
-                group.create_task(node.run())
+            for node in self.nodes:
+                # Nodes that go on from a checkpoint said where they are when the run began.
+                group.create_task(node.run(announce=node.round == 0))
 
     def peers(self) -> Iterable[Learner]:
         return self.learners
+
+    def state(self) -> State:
+        tensors = {
+            f"{node.name}/{key}": tensor.detach().cpu()
+            for node in self.nodes
+            for key, tensor in node.learner.state().items()
+        }
+        return State(tensors, {node.name: {"warmup": node.warmup, "merged_at": node.merged_at} for node in self.nodes})
+
+    def restore(self, round: int, state: State) -> None:
+        for node in self.nodes:
+            node.round = round
+            node.warmup, node.merged_at = state.notes[node.name]["warmup"], state.notes[node.name]["merged_at"]
+            node.learner.restore({key: state.tensors[f"{node.name}/{key}"] for key in node.learner.state()})
 
 
 class LockstepRecorder:
     """Holds every node at an evaluated round until all are there, so that the peers can be compared as they are."""
 
-    def __init__(self, learners: list[Learner], lines: Lines) -> None:
+    def __init__(self, learners: list[Learner]) -> None:
         self.learners = learners
-        self.lines = lines
+        self.lines: Lines  # set when the rounds are played
         self._reports: dict[str, RoundReport] = {}
         self._all_here = asyncio.Event()
 

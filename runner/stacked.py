@@ -3,7 +3,8 @@
 Schedule, seeds, batches, probes and bytes are those of the nodes themselves; floats are summed in another order, so
 parameters agree to about their last digits and no further. No peer fails here: nothing is ever missing or late.
 
-Per peer memory is five vectors of its parameters: they, their gradient, AdamW's two, and what a merge makes of them.
+Per peer memory is five vectors of its parameters: they, their gradient, AdamW's two, and what a merge makes of them;
+where merges are coded about three more.
 """
 
 import logging
@@ -15,19 +16,23 @@ import torch
 from torch import Tensor
 
 from p2p_tally.ids import derive_seed, ranked_names
+from p2p_tally.learning.consensus import measure
 from p2p_tally.learning.learner import Learner, answer
 from p2p_tally.learning.methods import METHODS, Sent
 from p2p_tally.learning.objectives import NO_LABEL, blended_target
-from p2p_tally.learning.schedule import CLOSED, Channel, channel, evaluates, merges
+from p2p_tally.learning.schedule import CLOSED, Channel, channel, drifted, evaluates, merges
 from p2p_tally.learning.setup import Task, make_model
 from p2p_tally.node.node import Stopwatch, ballot_format
 from p2p_tally.node.transport import Clock
+from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.deadlines import default_quorum
 from p2p_tally.protocol.messages import Here, Ready, Vote
 from runner import stacked_bytes
+from runner.keeper import State
 from runner.lines import Lines
 from runner.stacked_block import Block
 from runner.stacked_graph import Neighbourhoods
+from runner.stacked_merge import CodedMerge
 from runner.stacked_model import layers_of
 from runner.stacked_peers import Peers
 from topologies import Topology
@@ -65,22 +70,47 @@ class Stacked:
         self.names = self.stack.names
         self.device = self.stack.device
         self.ballots = ballot_format(self.stack.template)
+        coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
+        # A peer alone has nobody to send a change to.
+        sends_changes = not coding.plain and bool(self.federation.merge_every) and len(self.names) > 1
+        self.coded = CodedMerge(self.stack.parameters, coding, self.method.common_start) if sends_changes else None
         # The round after which each peer's channel opens; 0 is no round, None an automatic warm-up that lasts.
         warmup = self.federation.warmup
         self.warmup: list[int | None] = [warmup if isinstance(warmup, int) else None] * len(self.names)
+        self.round = 0  # the last one finished
+        self.merged_at = 0  # the last round in which all merged
         self._graphs: dict[int, tuple[Neighbourhoods, Neighbourhoods]] = {}
 
     # --- the rounds
 
     def play(self, lines: Lines) -> None:
-        torch.manual_seed(derive_seed(self.federation.seed, "dropout"))
+        if not self.round:
+            torch.manual_seed(derive_seed(self.federation.seed, "dropout"))
         with self.stack:
-            for r in range(1, self.federation.rounds + 1):
+            for r in range(self.round + 1, self.federation.rounds + 1):
                 self._play(r, lines)
+                self.round = r
 
     def peers(self) -> Iterator[Learner]:
         """Each peer's model in turn, in one learner."""
         return self.stack.learners()
+
+    def state(self) -> State:
+        drawn = {"drawn": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            drawn["drawn on cuda"] = torch.cuda.get_rng_state(self.device)
+        merges = {} if self.coded is None else self.coded.state()
+        return State(self.stack.state() | merges | drawn, {"warmup": self.warmup, "merged_at": self.merged_at})
+
+    def restore(self, round: int, state: State) -> None:
+        self.round = round
+        self.warmup, self.merged_at = state.notes["warmup"], state.notes["merged_at"]
+        self.stack.restore(state.tensors)
+        if self.coded is not None:
+            self.coded.restore(state.tensors)
+        torch.set_rng_state(state.tensors["drawn"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state.tensors["drawn on cuda"], self.device)
 
     def _play(self, r: int, lines: Lines) -> None:
         """Round r of Algorithm 1, at every peer."""
@@ -100,13 +130,14 @@ class Stacked:
         waits = self.method.waits and self.method.learns_from_probes
         waiting = np.array([waits and opened is None for opened in self.warmup])
         ready = self._ready(r) if waiting.any() else None  # measured first: a look at the probes must stay the last
-        target = None
+        target = agreement = None
         if voting.any():
             logits = self._look(r, voting)
             watch.lap("vote")
             if speaking.any():
                 target = self._poll(sent, r, logits, speaking)
                 now = self._with_quorum(audience, now, speaking)
+                agreement = self._agreement(logits) if self.federation.merge_when == "drift" else None
             watch.lap("barrier")
             if not self.method.distils_merged:
                 self._distill(r, target, now)
@@ -115,7 +146,7 @@ class Stacked:
             self._wait_for_half(sent, r, ready, waiting, speaking)
             watch.lap("barrier")
 
-        merged = merges(self.federation, r) and self._merge(sent, graph, r)
+        merged = self._merge_is_due(r, agreement) and self._merge(sent, graph, r)
         watch.lap("merge")
         if voting.any() and self.method.distils_merged:
             self._look(r, voting)  # the models have changed since they voted
@@ -263,14 +294,36 @@ class Stacked:
 
     # --- merging
 
+    def _agreement(self, logits: list[Tensor]) -> float | None:
+        """How far the votes of all agree."""
+        votes = torch.cat([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
+        return measure(votes, self.task.classes, None).agreement if len(votes) > 1 else None
+
+    def _merge_is_due(self, r: int, agreement: float | None) -> bool:
+        if self.federation.merge_when == "clock":
+            return merges(self.federation, r)
+        due = agreement is not None and drifted(self.federation, r, self.merged_at, agreement)
+        self.merged_at = r if due else self.merged_at
+        return due
+
     def _merge(self, sent: stacked_bytes.Sent, graph: Neighbourhoods, r: int) -> bool:
-        stacked_bytes.merge(sent, graph, r, self.stack.parameters.shape[1])
-        average = graph.mix(self.stack.parameters)  # [N, W] or [1, W]
-        if not torch.isfinite(average.sum()):
+        parameters = self.stack.parameters
+        stacked_bytes.merge(sent, graph, r, parameters.shape[1], self.coded)
+        average: Tensor | None  # [N, W] or [1, W]
+        kept = None
+        if self.coded is None:
+            average = graph.mix(parameters)
+        elif graph.complete:
+            average, kept = self.coded.mean(parameters) or (None, None)
+        else:
+            average = self.coded.mix(parameters, graph)
+        if average is None or not torch.isfinite(average.sum()):
             # Nodes would refuse each other's vectors one by one; here a merge is everybody's or nobody's.
             log.warning("merge of round %d not completed: parameters are not finite", r)
             return False
         self.stack.each(lambda block: block.merge(average[block.rows] if len(average) > 1 else average))
+        if self.coded is not None and kept is not None:
+            self.coded.settle(parameters[0], kept)
         return True
 
 

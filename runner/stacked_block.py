@@ -130,6 +130,35 @@ class Block:
         if self.anchor is not None:
             self.anchor.copy_(self.parameters)
 
+    # --- state
+
+    def state(self) -> dict[str, Tensor]:
+        """What each row's next round depends on besides its parameters, [n, ...] each, on the CPU."""
+        state = {"generator": torch.stack([generator.get_state() for generator in self.generators])}
+        optimisers = {"optimiser": self.optimiser}
+        if self.student is not self.optimiser:
+            optimisers["student"] = self.student
+        for label, optimiser in optimisers.items():
+            state |= {f"{label}.{key}": value for key, value in optimiser.state().items()}
+        if self.anchor is not None:
+            state["anchor"] = self.anchor
+        if self.outer is not None:
+            state |= {"outer.anchor": self.outer.anchor, "outer.velocity": self.outer.velocity}
+        return {key: value.cpu() for key, value in state.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """The inverse of `state`, bit for bit."""
+        for generator, own in zip(self.generators, state["generator"], strict=True):
+            generator.set_state(own.clone())  # torch reads a row from the start of its storage
+        self.optimiser.restore({key: state[f"optimiser.{key}"] for key in self.optimiser.state()})
+        if self.student is not self.optimiser:
+            self.student.restore({key: state[f"student.{key}"] for key in self.student.state()})
+        if self.anchor is not None:
+            self.anchor.copy_(state["anchor"])
+        if self.outer is not None:
+            self.outer.anchor.copy_(state["outer.anchor"])
+            self.outer.velocity.copy_(state["outer.velocity"])
+
     # --- looking
 
     def measured(self, x: Tensor) -> Tensor:

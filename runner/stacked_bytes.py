@@ -11,13 +11,16 @@ from itertools import pairwise
 import numpy as np
 
 from p2p_tally.ids import ranked_names
-from p2p_tally.node.merge import runs, segments
+from p2p_tally.learning.feedback import NAME_BYTES
 from p2p_tally.node.outbox import framed_bytes
 from p2p_tally.protocol import frames
+from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.ledger import Count
 from p2p_tally.protocol.masks import to_mask
 from p2p_tally.protocol.messages import Announce, Message, Ready, Relayed, Shard, Stage, Vote
+from p2p_tally.protocol.segments import runs, segments
 from runner.stacked_graph import Neighbourhoods
+from runner.stacked_merge import CodedMerge
 from topologies.reach import Reach
 
 _DIALLING, _DIALLED = ranked_names(2)
@@ -62,22 +65,23 @@ def _relays(reach: Reach) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]
     return found
 
 
-def merge(sent: Sent, graph: Neighbourhoods, round: int, parameters: int) -> None:
+def merge(sent: Sent, graph: Neighbourhoods, round: int, parameters: int, coded: CodedMerge | None) -> None:
     """Book a merge that everyone takes part in: an all-reduce over a complete graph, else vectors to neighbours."""
     nodes = graph.nodes
+    coding = ChangeFormat() if coded is None else coded.coding if graph.complete else coded.coding.dense
     if not graph.complete:
         broadcast(sent, graph, Announce(round, b""))
         for part, run in enumerate(runs(slice(0, parameters))):
-            broadcast(sent, graph, Shard(round, Stage.VECTOR, part, bytes(4 * (run.stop - run.start))))
+            broadcast(sent, graph, Shard(round, Stage.VECTOR, part, bytes(coding.size(run.stop - run.start))))
         return
     names = ranked_names(nodes)
-    broadcast(sent, graph, Announce(round, to_mask(names, names)))
+    broadcast(sent, graph, Announce(round, to_mask(names, names), b"" if coded is None else bytes(NAME_BYTES)))
     for (part, length), owners in _owners(nodes, parameters).items():
         # Of a segment's owner all others send it their part, and it sends all of them the mean. Those before it in
         # name order dial it, those after it are dialled by it.
         before = sum(owners)
         others = len(owners) * (nodes - 1)
-        data = bytes(4 * length)
+        data = bytes(coding.size(length))
         _book(sent, Shard(round, Stage.SCATTER, part, data), others, before)
         _book(sent, Shard(round, Stage.GATHER, part, data), others, others - before)
 

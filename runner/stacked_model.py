@@ -137,6 +137,28 @@ class RowsAdamW:
         for row in range(len(self._rows)) if taking is None else taking:
             self._rows[row].step()
 
+    def state(self) -> dict[str, Tensor]:
+        """The three tensors of AdamW by rows, and whether each row steps alone: [n, ...] each."""
+        whole, n = self._all.state, len(self._parameters)
+        steps = [row.state["step"] for row in self._rows] or [whole["step"]] * n
+        return {
+            "step": torch.stack(steps),  # [n]
+            "alone": torch.full((n,), bool(self._rows)),
+            "mean": whole["mean"].view_as(self._parameters),  # [n, W]; a row that steps alone has a view of it
+            "square": whole["square"].view_as(self._parameters),
+        }
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        whole = self._all.state
+        for key in ("mean", "square"):
+            whole[key].view_as(self._parameters).copy_(state[key])
+        whole["step"].copy_(state["step"][0])
+        self._rows = []
+        if state["alone"].any():
+            self._rows = [self._alone(row) for row in range(len(self._parameters))]
+            for row, step in zip(self._rows, state["step"], strict=True):
+                row.state["step"].copy_(step)
+
     def _alone(self, row: int) -> FlatAdamW:
         whole = self._all
         alone = FlatAdamW(self._parameters[row], self._gradient[row], whole.lr, whole.weight_decay)

@@ -91,6 +91,17 @@ class Peers:
             return [work(block) for block in self.blocks]
         return list(self._pool.map(work, self.blocks))
 
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next round depends on, row by row: how the blocks are cut does not matter to it."""
+        parts = [block.state() for block in self.blocks]
+        rows = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+        return {"parameters": self.parameters.cpu(), **rows}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.parameters.copy_(state["parameters"])
+        for block in self.blocks:
+            block.restore({key: rows[block.rows] for key, rows in state.items()})
+
     @property
     def _batch(self) -> int:
         return max(1, EVALUATION_BATCH // self.task.test.probes_each)

@@ -1,4 +1,4 @@
-"""An experiment's cells by seeds, each a process of `p2p-tally simulate`, a few at a time. What is finished stays.
+"""An experiment's cells by seeds, each a process of `p2p-tally simulate`, here or on Ray. What is finished stays.
 
 A sweep's folder: sweep.json (what the cells are, for the report), CELL/seed-S.toml (what was asked for),
 CELL/seed-S (the run folder) and CELL/seed-S.log (what the process said).
@@ -11,18 +11,20 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
 
 import tomli_w
 
-from p2p_tally.config import Federation, NodeSettings
+from p2p_tally.config import EngineName, Federation, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from runner.experiments import FACT_OPTIONS, Cell, Experiment
+from runner.folder import CHECKPOINTS
 from runner.payload import cell_bytes
 from runner.sweep_display import Display
 
@@ -44,7 +46,9 @@ class Job:
     cell: Cell
     seed: int
     folder: Path
+    engine: EngineName = "exact"
     state: State = "waiting"
+    resumes: bool = False  # from a checkpoint of an earlier sweep
     error: str = ""
     started: float = 0.0
     seconds: float = 0.0
@@ -65,8 +69,29 @@ class Job:
     def finished(self) -> bool:
         return (self.folder / "summary.json").is_file()
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether there is something to go on from."""
+        return (self.folder / "config.toml").is_file() and any((self.folder / CHECKPOINTS).glob("*.safetensors"))
+
+    def arguments(self, settings: SimulationSettings, config: str, folder: str) -> list[str]:
+        """Of p2p-tally, to run this job in a folder with what it was asked for in a file."""
+        where = ["--resume", folder] if self.resumes else ["--config", config, "--out", folder]
+        command = ["simulate", "--report", *where]
+        command += ["--device", settings.device, "--checkpoint-seconds", str(settings.checkpoint_seconds)]
+        command += ["--data-root", str(settings.data_root)] if settings.data_root else []
+        return command + (["--download"] if settings.download else [])
+
     def wanted(self) -> str:
-        return tomli_w.dumps(self.federation.model_dump(exclude_none=True, mode="json"))
+        options = self.federation.model_dump(exclude_none=True, mode="json")
+        return tomli_w.dumps({**options, "engine": self.engine})
+
+    def was_wanted(self) -> bool:
+        """Whether what was asked for then is what is asked for now. Options younger than the file had their default."""
+        if not self.config.is_file():
+            return False
+        federation, settings = parse_options(read_options(self.config), SimulationSettings, source=str(self.config))
+        return (federation, settings.engine) == (self.federation, self.engine)
 
 
 def parse_changes(given: Sequence[str]) -> dict[str, str]:
@@ -110,25 +135,33 @@ def sweep(
     seeds: Sequence[int],
     out: Path,
     *,
-    jobs: int,
-    settings: NodeSettings,
+    where: "Cells",
+    settings: SimulationSettings,
     changes: Mapping[str, str],
+    notes: Sequence[str] = (),
 ) -> list[Job]:
-    """Run what is not finished yet and give every job back, done, kept or failed. An interrupted one starts afresh."""
+    """Run what is not finished yet and give every job back, done, kept or failed.
+
+    An interrupted one goes on from its last checkpoint.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--out {out}: {error.strerror}; accepted is a folder that can be made") from None
     with _alone(out):
         # All cells of one seed first: a sweep that is stopped half way then has a whole table of fewer seeds.
-        todo = [Job(cell, seed, out / cell.name / f"seed-{seed}") for seed in seeds for cell in cells]
-        manifest = _manifest(experiment, cells, out, changes)
+        todo = [
+            Job(cell, seed, out / cell.name / f"seed-{seed}", experiment.engine) for seed in seeds for cell in cells
+        ]
+        manifest = _manifest(experiment, cells, out, changes, notes)
         for job in todo:
             _look(job)
         (out / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        with Display(todo) as display:
+        if all(job.state == "kept" for job in todo):
+            return todo
+        with where, Display(todo) as display:
             try:
-                asyncio.run(_run_all(todo, jobs, settings, display))
+                asyncio.run(_run_all(todo, where, settings, display))
             except asyncio.CancelledError:
                 raise KeyboardInterrupt from None
     return todo
@@ -146,14 +179,18 @@ def _alone(out: Path) -> Iterator[None]:
         yield
 
 
-def _manifest(experiment: Experiment, cells: Sequence[Cell], out: Path, changes: Mapping[str, str]) -> dict[str, Any]:
-    """What the report needs to know of the cells. Cells of earlier sweeps into the same folder stay in it."""
+def _manifest(
+    experiment: Experiment, cells: Sequence[Cell], out: Path, changes: Mapping[str, str], notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the report needs to know. Cells and notes of earlier sweeps into the same folder stay in it."""
     known: dict[str, Any] = {}
+    noted: dict[str, None] = {}
     if (out / MANIFEST).is_file():
         before = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
         if before["experiment"] != experiment.name:
             raise ConfigError(f"--out {out}: holds a sweep of {before['experiment']}, not of {experiment.name}")
         known = {cell["name"]: cell for cell in before["cells"]}
+        noted = dict.fromkeys(before.get("notes", []))
     for cell in cells:
         void = FACT_OPTIONS & changes.keys() or (cell.facts.votes_per_round and "probes_per_round" in changes)
         known[cell.name] = {
@@ -168,34 +205,50 @@ def _manifest(experiment: Experiment, cells: Sequence[Cell], out: Path, changes:
     return {
         "experiment": experiment.name,
         "title": experiment.title,
+        "question": experiment.question,
+        "prose": experiment.prose,
+        "notes": list(noted | dict.fromkeys(notes)),
+        "findings": [finding.as_json() for finding in experiment.findings],
+        "cell_names": order,  # also those that are not in this folder: findings speak of them
         "cells": [known[name] for name in order if name in known],
     }
 
 
 def _look(job: Job) -> None:
-    """Keep what is finished; refuse to mix it with what was asked otherwise; clear away what was interrupted."""
+    """Keep what is finished, and what can be gone on with; refuse to mix what is finished with what was asked
+    otherwise; clear away the rest."""
+    as_wanted = job.was_wanted()
     if job.finished:
-        if not job.config.is_file() or job.config.read_text(encoding="utf-8") != job.wanted():
+        if not as_wanted:
             raise ConfigError(
                 f"--out {job.folder}: a finished run with other options; accepted is another --out, or remove it"
             )
         job.state = "kept"
+    elif as_wanted and job.interrupted:
+        job.resumes = True
     elif job.folder.exists():
         shutil.rmtree(job.folder)
 
 
-async def _run_all(todo: list[Job], jobs: int, settings: NodeSettings, display: Display) -> None:
+async def _run_all(todo: list[Job], cells: "Cells", settings: SimulationSettings, display: Display) -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    free = asyncio.Semaphore(jobs)
+    free = asyncio.Semaphore(cells.at_once or max(1, len(todo)))
 
     async def one(job: Job) -> None:
-        async with free:
+        def started() -> None:
             job.state, job.started = "running", time.monotonic()
             display.changed(job)
-            await _run(job, settings)
+
+        async with free:
+            job.folder.parent.mkdir(parents=True, exist_ok=True)
+            job.config.write_text(job.wanted(), encoding="utf-8")
+            code = await cells.run(job, settings, started)
             job.seconds = time.monotonic() - job.started
+            job.state = "done" if code == 0 and job.finished else "failed"
+            if job.state == "failed":
+                job.error = last_line(job.log) or f"ended with code {code} and said nothing"
             display.changed(job)
 
     ticking = asyncio.create_task(display.tick())
@@ -208,32 +261,57 @@ async def _run_all(todo: list[Job], jobs: int, settings: NodeSettings, display: 
         ticking.cancel()
 
 
-async def _run(job: Job, settings: NodeSettings) -> None:
-    """One process. However this ends, the process has ended too."""
-    job.folder.parent.mkdir(parents=True, exist_ok=True)
-    job.config.write_text(job.wanted(), encoding="utf-8")
-    command = [sys.executable, "-m", "p2p_tally", "simulate", "--json"]
-    command += ["--config", str(job.config), "--out", str(job.folder), "--device", settings.device]
-    command += ["--data-root", str(settings.data_root)] if settings.data_root else []
-    command += ["--download"] if settings.download else []
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with job.log.open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=log, env=environment
-        )
-        try:
-            code = await process.wait()
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                try:
-                    await asyncio.wait_for(process.wait(), PATIENCE)
-                except TimeoutError:
-                    process.kill()
-                    await process.wait()
-    job.state = "done" if code == 0 and job.finished else "failed"
-    if job.state == "failed":
-        job.error = last_line(job.log) or f"ended with code {code} and said nothing"
+class Cells(Protocol):
+    """Where the jobs of a sweep are run; entered for as long as there are any."""
+
+    at_once: int | None  # None: as many as there is room for
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def run(self, job: Job, settings: SimulationSettings, started: Callable[[], None]) -> int:
+        """Run one job: its folder and its log are there when this returns with the exit code. However it ends, nothing
+        of the job runs on."""
+        ...
+
+
+class LocalCells:
+    """Processes of this machine."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once: int | None = at_once
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Every process has ended with its job."""
+
+    async def run(self, job: Job, settings: SimulationSettings, started: Callable[[], None]) -> int:
+        started()
+        command = [sys.executable, "-m", "p2p_tally", *job.arguments(settings, str(job.config), str(job.folder))]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        with job.log.open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,  # the lifeline: it closes when the sweep is gone
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=log,
+                env=environment,
+            )
+            try:
+                return await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.terminate()
+                    try:
+                        await asyncio.wait_for(process.wait(), PATIENCE)
+                    except TimeoutError:
+                        process.kill()
+                        await process.wait()
 
 
 def last_line(path: Path) -> str:

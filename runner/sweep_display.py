@@ -47,7 +47,7 @@ class Display:
             return
         left = sum(job.state in ("waiting", "running") for job in self._jobs)
         text = {
-            "running": "started",
+            "running": "goes on from its checkpoint" if job.resumes else "started",
             "done": f"done in {job.seconds:.0f} s, {progress(job.folder)}; {left} left",
             "failed": f"failed after {job.seconds:.0f} s: {job.error}; {left} left",
         }

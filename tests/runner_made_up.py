@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from p2p_tally.config import NodeSettings, write_options
@@ -13,10 +14,16 @@ from runner.record import RoundLine, Run
 from runner.sweep import Job, _manifest
 
 
-def make_sweep(out: Path, spec: str, seeds: tuple[int, ...] = (0, 1), leave_out: tuple[str, ...] = ()) -> Path:
+def make_sweep(
+    out: Path,
+    spec: str,
+    seeds: tuple[int, ...] = (0, 1),
+    leave_out: tuple[str, ...] = (),
+    notes: Sequence[str] = (),
+) -> Path:
     experiment = load_experiment(spec)
     out.mkdir(parents=True)
-    (out / "sweep.json").write_text(json.dumps(_manifest(experiment, experiment.cells, out, {})))
+    (out / "sweep.json").write_text(json.dumps(_manifest(experiment, experiment.cells, out, {}, notes)))
     for number, cell in enumerate(experiment.cells):
         if cell.name in leave_out:
             continue

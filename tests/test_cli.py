@@ -1,6 +1,7 @@
 """The commands as a user types them: output, exit codes, one-line errors."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from p2p_tally import cli
+from runner.record import RoundLine
 
 QUICK = ["--nodes", "2", "--rounds", "3", "--local-steps", "1"]
 
@@ -62,6 +64,41 @@ def test_every_engine_sends_the_same_bytes_and_auto_says_which_it_took(
     assert code == 0
     assert json.loads(out)["payload_bytes"] == 3 * 16
     assert ("--engine auto: stacked for 2 nodes" in caplog.text) == (engine == "auto")
+
+
+@pytest.mark.parametrize("checkpoint_seconds", ["1e-9", "0"])
+def test_an_interrupted_simulation_says_how_to_go_on_and_does(
+    checkpoint_seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from runner.progress import Progress
+
+    def interrupt(_: Progress, line: RoundLine) -> None:
+        if line.round == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "show", interrupt)
+        arguments = ["simulate", *QUICK, "--checkpoint-seconds", checkpoint_seconds, "--out", str(folder)]
+        code, _, err = p2p_tally(arguments, patch, capsys)
+    kept = checkpoint_seconds != "0"
+    how = f"go on with: p2p-tally simulate --resume {folder}" if kept else "there is no checkpoint to go on from"
+    assert (code, err.splitlines()[-1]) == (130, f"p2p-tally: stopped; {how}")
+    code, out, _ = p2p_tally(["simulate", "--resume", str(folder), "--device", "cpu", "--json"], monkeypatch, capsys)
+    assert (code, json.loads(out)["payload_bytes"]) == (0, 3 * 16)
+
+    for arguments, said in (
+        (["simulate", "--resume", str(folder)], "that run is finished"),
+        (
+            ["simulate", "--resume", str(folder), "--rounds", "9"],
+            "accepted beside it is --checkpoint-seconds",
+        ),
+        (["simulate", "--resume", "nowhere"], "--resume nowhere: no config.toml there; accepted is the folder of"),
+        (["launch", "--resume", str(folder)], f"another command; go on with: p2p-tally simulate --resume {folder}"),
+    ):
+        code, _, err = p2p_tally(arguments, monkeypatch, capsys)
+        assert code == 2
+        assert said in err
 
 
 def test_an_unknown_engine_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

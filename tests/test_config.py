@@ -174,7 +174,7 @@ AGREED |= {"disagreement_weight", "inverse_agreement", "seed"}
 
 def another_value(name: str) -> object:
     """A value that the field takes and that is not its default."""
-    special = {"outer_momentum": 0.5, "warmup": 7}
+    special = {"outer_momentum": 0.5, "merge_threshold": 0.5, "warmup": 7}
     field = Federation.model_fields[name]
     if name in special:
         return special[name]

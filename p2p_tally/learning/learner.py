@@ -20,6 +20,7 @@ from p2p_tally.learning import consensus
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise
 from p2p_tally.learning.data.probes import ProbePool
+from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.merging import OuterNesterov
 from p2p_tally.learning.methods import METHODS, MergeRule, Sent
 from p2p_tally.learning.objectives import NO_LABEL, distillation_loss
@@ -76,6 +77,9 @@ class Learner:
             if self.method.merge is MergeRule.OUTER_STEP
             else None
         )
+        coded = federation.merge_precision != "float32" or federation.merge_top_k > 0
+        sends_changes = coded and bool(federation.merge_every)
+        self.feedback = ErrorFeedback(start, self.method.common_start) if sends_changes else None
         self.batches = torch.Generator().manual_seed(derive_seed(federation.seed, "batches", name))
         self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
 
@@ -166,8 +170,11 @@ class Learner:
         """All parameters [W]; on the CPU a view that the next step changes."""
         return self.parameters.export()
 
-    def merge(self, average: np.ndarray) -> None:
-        """Take the mean of the peers' parameters [W] by the method's rule. Optimiser state stays as it is."""
+    def merge(self, average: np.ndarray, kept: np.ndarray | None = None) -> None:
+        """Take the mean of the peers' parameters [W] by the method's rule. Optimiser state stays as it is.
+
+        `kept` [W]: what this node kept back, where all peers now have the same and changes will be sent since it.
+        """
         if self.outer is not None:
             merged = self.outer.step(torch.from_numpy(average).to(self.device))
             self.parameters.replace(merged.cpu().numpy())
@@ -175,6 +182,8 @@ class Learner:
             self.parameters.replace(average)
         if self.anchor is not None:
             self.anchor.copy_(self.parameters.vector)
+        if self.feedback is not None and kept is not None:
+            self.feedback.settle(self.parameters.export(), kept)
 
     # --- looking
 
@@ -217,9 +226,10 @@ class Learner:
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of everything that the next step depends on, as named tensors."""
-        return {key: tensor.detach().cpu().clone() for key, tensor in self._state().items()}
+        return {key: tensor.detach().cpu().clone() for key, tensor in self.state().items()}
 
-    def _state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Tensor]:
+        """The same without a copy, where it lives: the next step changes it."""
         state = {"parameters": self.parameters.vector, "generator": self.batches.get_state()}
         optimisers = {"optimiser": self.optimiser}
         if self.student is not self.optimiser:
@@ -230,13 +240,17 @@ class Learner:
             state["anchor"] = self.anchor
         if self.outer is not None:
             state |= {"outer.anchor": self.outer.anchor, "outer.velocity": self.outer.velocity}
+        if self.feedback is not None:
+            state |= {f"feedback.{key}": value for key, value in self.feedback.state.items()}
         return state
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """The inverse of `snapshot`, bit for bit."""
-        for key, tensor in self._state().items():
+        for key, tensor in self.state().items():
             if key != "generator":
                 tensor.copy_(state[key])
+        if self.feedback is not None:
+            self.feedback.restored()
         self.batches.set_state(state["generator"])
 
     def _on_device(self, examples: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:

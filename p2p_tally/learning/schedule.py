@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.methods import METHODS, Sent
+from topologies import Topology
 
 log = logging.getLogger(__name__)
 
@@ -29,17 +30,39 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
             federation.eval_every,
             merge_every,
         )
+    alpha = _alpha(federation, labelled)
+    if federation.merge_when == "drift" and (method.sent is Sent.NOTHING or method.distils_merged or alpha == 1):
+        raise ConfigError(
+            f"--merge-when drift: the method {federation.method} with --alpha {alpha:g} has no votes that tell when; "
+            "accepted are tally, fedmd and rcfd with --alpha below 1"
+        )
     if federation.warmup == "auto" and not labelled:
         raise ConfigError("--warmup auto: the probes carry no labels to measure accuracy on; give a number of rounds")
     return federation.model_copy(
         update={
             "warmup": federation.rounds // 10 if federation.warmup is None else federation.warmup,
-            "alpha": _alpha(federation, labelled),
+            "alpha": alpha,
             "merge_every": merge_every,
             "tail": tail,
             "eval_every": federation.eval_every or _cadence(federation.rounds, tail, merge_every, cheap_to_evaluate),
         }
     )
+
+
+def check_graph(federation: Federation, topology: Topology | None) -> None:
+    """Refuse what needs everyone to be a neighbour of everyone; None: a node that knows no more than its neighbours."""
+    if topology is not None and topology.is_complete() and not topology.varies:
+        return
+    if federation.merge_top_k:
+        raise ConfigError(
+            f"--merge-top-k {federation.merge_top_k:g}: peers send a part of their change since a model that all have; "
+            "accepted on --topology mesh"
+        )
+    if federation.merge_when == "drift":
+        raise ConfigError(
+            "--merge-when drift: peers with other neighbours hear other votes, and would merge in other rounds; "
+            "accepted on --topology mesh"
+        )
 
 
 def _alpha(federation: Federation, labelled: bool) -> float:
@@ -118,8 +141,14 @@ def channel(federation: Federation, round: int, warmup: int | None) -> Channel:
     return Channel(federation.alpha, consensus if method.sent is not Sent.NOTHING else 0.0)
 
 
+def drifted(federation: Federation, round: int, last: int, agreement: float) -> bool:
+    """Whether peers whose votes of this round agree so far merge at its end; `last`: the round of the last merge."""
+    assert federation.merge_every is not None
+    return 0 < federation.merge_every <= round - last and agreement < federation.merge_threshold
+
+
 def merges(federation: Federation, round: int) -> bool:
-    """Whether a resolved federation merges at the end of this round.
+    """Whether a resolved federation that keeps to the clock merges at the end of this round.
 
     With an automatic warm-up merges keep to the clock from the start: two nodes may see the channel open in
     different rounds, and a merge that only one of them makes is no merge.

@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,13 @@ class Checkpoints:
     def rounds(self) -> list[int]:
         """Rounds that can be loaded, the oldest first. Damaged files are told of and left out."""
         return [round for round in _rounds(self.folder) if self.load(round) is not None]
+
+    def newest_first(self) -> Iterator[Checkpoint]:
+        """Those that can be loaded, one at a time. Damaged files are told of and left out."""
+        for round in reversed(_rounds(self.folder)):
+            checkpoint = self.load(round)
+            if checkpoint is not None:
+                yield checkpoint
 
     def load(self, round: int) -> Checkpoint | None:
         """One checkpoint; None, and a line in the log, where it is damaged or another federation's."""
@@ -136,9 +144,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _contents_digest(tensors: dict[str, Tensor], metadata: dict[str, str]) -> Digest:
-    parts = [f"{key}={value}".encode() for key, value in sorted(metadata.items())]
+    parts: list[bytes | memoryview] = [f"{key}={value}".encode() for key, value in sorted(metadata.items())]
     for name in sorted(tensors):
         tensor = tensors[name]
         parts.append(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        parts.append(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+        parts.append(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
     return digest(*parts)

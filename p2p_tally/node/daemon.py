@@ -23,6 +23,7 @@ from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, digest, in_order, node_name
 from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.schedule import check_graph
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.node import logs
 from p2p_tally.node.addresses import Address, parse_address, parse_peers
@@ -83,6 +84,7 @@ class Daemon:
                     f"--hops {federation.hops}: accepted is 1 where a node knows only its neighbours; "
                     "with --topology, and all other members as --peers, votes can travel further"
                 )
+            check_graph(federation, None)
             federation = federation.model_copy(update={"topology": NEIGHBOURS})
             self.topology = _known_graph(self.name, dict.fromkeys(self.peers, ()))
             self.addresses = self.peers
@@ -104,6 +106,7 @@ class Daemon:
             self.name, self.listen, self.addresses, self._hello, random.Random(), inherited
         )
         self.recorder = DaemonRecorder(self.learner, self.checkpoints, self._checkpoint_every())
+        self.recorder.wire = lambda: self.transport.kernel_total().wire_sent
         fixed = None if settings.barrier_timeout == "auto" else settings.barrier_timeout
         self.node = Node(
             self.name,
@@ -268,10 +271,12 @@ class Daemon:
             "final": True,
             "finished": node.phase == "done",
             "round": node.round,
+            "resumable": bool(self.recorder.saved or self.kept_rounds[1:]),
             "parameters_sha256": self.learner.parameters.sha256(),
             "payload_bytes": self.recorder.payload,
             "framed_bytes": self.recorder.framed,
             "stream_bytes": self.transport.kernel_total().sent,
+            "wire_bytes": self.recorder.wire_before + self.recorder.wire(),
             "missed": sum(node.mailbox.missed.values()),
         }
 
@@ -283,9 +288,11 @@ def file_name(name: NodeName) -> str:
 
 def _build(federation: Federation, members: list[NodeName]) -> Topology:
     try:
-        return build(federation.topology, members, degree=federation.degree, seed=federation.seed)
+        topology = build(federation.topology, members, degree=federation.degree, seed=federation.seed)
     except TopologyError as error:
         raise ConfigError(str(error)) from None
+    check_graph(federation, topology)
+    return topology
 
 
 def _known_graph(name: NodeName, said: dict[NodeName, Any]) -> Topology:

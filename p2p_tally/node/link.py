@@ -14,7 +14,7 @@ from aiohttp import ClientWebSocketResponse, WSCloseCode, WSMsgType
 from aiohttp.web import WebSocketResponse
 
 from p2p_tally.ids import NodeName
-from p2p_tally.node.sockets import cut
+from p2p_tally.node.sockets import Meter, cut
 from p2p_tally.protocol.messages import Hello
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ class Link:
         self.peer = NodeName(hello.name)
         self.hello = hello
         self.connection = connection
+        self.meter = Meter(connection)  # whoever serves the link closes it
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._wake = asyncio.Event()
@@ -82,11 +83,8 @@ class Link:
     async def drained(self) -> None:
         await self._room.wait()
 
-    async def serve(self, deliver: Callable[[NodeName, bytes], bool], ending: Callable[[], None]) -> None:
-        """Carry frames both ways until the link ends, or `deliver` finds that the peer does not keep the protocol.
-
-        `ending` is called while the socket can still be asked about.
-        """
+    async def serve(self, deliver: Callable[[NodeName, bytes], bool]) -> None:
+        """Carry frames both ways until the link ends, or `deliver` finds that the peer does not keep the protocol."""
         self._writer = asyncio.create_task(self._write())
         try:
             await self._read(deliver)
@@ -95,7 +93,6 @@ class Link:
             self._room.set()
             self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
-            ending()
             await self.connection.close()
 
     async def _read(self, deliver: Callable[[NodeName, bytes], bool]) -> None:

@@ -202,7 +202,8 @@ class Mailbox:
         given_up = stage in MERGING and self._withdrawn.get(peer) == round
         if self.relays is not None and stage is Stage.VOTE:
             return peer not in self.unheard and self.joined.get(peer, 0) < round and peer in self._reachable
-        return peer not in self.silent and self.joined.get(peer, 0) < round and not given_up
+        went_on = stage is Stage.ANNOUNCE and self.seen.get(peer, 0) > round
+        return peer not in self.silent and self.joined.get(peer, 0) < round and not (given_up or went_on)
 
     def _look(self) -> None:
         if self.relays is not None:
@@ -219,7 +220,7 @@ class Mailbox:
                     raise FrameError("a relayed vote where votes travel one hop", reason="unknown-kind")
                 return self._accept_word(peer, self.relays.origin_of(message), message.hops, message.message)
             case Announce():
-                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present)
+                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present + message.base)
             case Shard():
                 # Length and values are checked where they are used: only there it is known who takes part.
                 return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)
@@ -328,6 +329,9 @@ class Mailbox:
             self.silent.discard(peer)
         if round > self.seen.get(peer, 0):
             self.seen[peer] = round
+            place = self._barrier.place
+            if place is not None and place[0] is Stage.ANNOUNCE and place[1] < round:
+                self._barrier.forgive(peer)  # it does not merge: a link keeps its messages in order
         return verdict
 
 

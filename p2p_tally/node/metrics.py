@@ -87,9 +87,15 @@ class Metrics:
                 family.add_metric([kind, direction, accounting], value)
         yield family
         kernel = self._transport.kernel_total()
-        wire = CounterMetricFamily(
+        stream = CounterMetricFamily(
             "p2p_tally_stream_bytes", "Bytes the kernel carried over links", labels=["direction"]
         )
-        wire.add_metric(["sent"], kernel.sent)
-        wire.add_metric(["received"], kernel.received)
+        stream.add_metric(["sent"], kernel.sent)
+        stream.add_metric(["received"], kernel.received)
+        yield stream
+        wire = CounterMetricFamily(
+            "p2p_tally_wire_bytes", "Bytes over links with TCP and IP headers and retransmissions", labels=["direction"]
+        )
+        wire.add_metric(["sent"], kernel.wire_sent)
+        wire.add_metric(["received"], kernel.wire_received)
         yield wire

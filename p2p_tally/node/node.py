@@ -14,11 +14,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, in_order
-from p2p_tally.learning.consensus import Answer
-from p2p_tally.learning.learner import Evaluation, Learner
+from p2p_tally.learning.consensus import Answer, measure
+from p2p_tally.learning.learner import Evaluation, Learner, votes_of
 from p2p_tally.learning.methods import METHODS, Sent
-from p2p_tally.learning.schedule import Channel, channel, evaluates, merges, next_words
+from p2p_tally.learning.schedule import Channel, channel, drifted, evaluates, merges, next_words
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.merge import MergeExchange
 from p2p_tally.node.outbox import Outbox, framed_bytes
@@ -27,11 +28,23 @@ from p2p_tally.node.relay import Relays
 from p2p_tally.node.transport import Clock, Transport
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat, Form
+from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.deadlines import Deadlines, default_quorum
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.handshake import majority_round
 from p2p_tally.protocol.ledger import Count, Ledger
-from p2p_tally.protocol.messages import Bye, Hello, Here, Message, Ready, Stage, Vote, Waiting
+from p2p_tally.protocol.messages import (
+    LONG_BALLOT,
+    LONG_BALLOT_ROUNDS,
+    Bye,
+    Hello,
+    Here,
+    Message,
+    Ready,
+    Stage,
+    Vote,
+    Waiting,
+)
 from topologies import Topology
 
 log = logging.getLogger(__name__)
@@ -61,6 +74,7 @@ class RoundReport:
     round: int
     evaluation: Evaluation | None = None
     answers: list[Answer] = field(default_factory=list)  # what this node distilled on, in order of name
+    due: bool = False  # a merge was
     merged: bool = False
     sent: dict[Stage, Count] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
@@ -109,6 +123,8 @@ class Node:
         # The round after which the channel opens; None while an automatic warm-up lasts.
         self.warmup = self.federation.warmup if isinstance(self.federation.warmup, int) else None
 
+        self.merged_at = 0  # the last round in which this node merged with others, or tried to
+
         self.ledger = Ledger()
         self.ballots = ballot_format(learner)
         members = [NodeName(member) for member in topology.members]
@@ -130,12 +146,17 @@ class Node:
             )
             near = lru_cache(4)(lambda round: next_words(self.federation, round)[-1])
             self.mailbox.last_near = lambda: near(self.round + 1)
-        self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout)
+        coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
+        self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout, coding)
 
-    async def run(self) -> None:
-        """All rounds that are left, or until asked to stop. The transport has been started and is closed by others."""
-        self._tell_all(Here(self.round))
-        self._tell_afar(Here(self.round))
+    async def run(self, announce: bool = True) -> None:
+        """All rounds that are left, or until asked to stop. The transport has been started and is closed by others.
+
+        Without `announce` the neighbours are not told where this node begins: they know.
+        """
+        if announce:
+            self._tell_all(Here(self.round))
+            self._tell_afar(Here(self.round))
         try:
             while self.round < self.federation.rounds and not self.stopping:
                 try:
@@ -178,7 +199,8 @@ class Node:
             await self._wait_for_half(r)
             watch.lap("barrier")
 
-        if merges(self.federation, r):
+        report.due = self._merge_is_due(r, report.answers if now.speaks else [])
+        if report.due:
             self.phase = "merge"
             report.merged = await self._merge(r)
             watch.lap("merge")
@@ -257,21 +279,36 @@ class Node:
         if now.trains:
             await self.compute(self.learner.distill, r, answers, now, weights)
 
+    def _merge_is_due(self, r: int, answers: list[Answer]) -> bool:
+        """By the clock; or by the answers that all peers of a mesh have, and so decide alike."""
+        if self.federation.merge_when == "clock":
+            return merges(self.federation, r)
+        if len(answers) < 2:
+            return False
+        votes = np.stack([votes_of(answer) for answer in answers])  # [N, P]
+        return drifted(self.federation, r, self.merged_at, measure(votes, self.learner.classes, None).agreement)
+
     async def _merge(self, r: int) -> bool:
         """Exchange parameters and take the mean; False where the merge was not completed and all is as before."""
-        self._check_in_step(r)
+        by_clock = self.federation.merge_when == "clock"
+        if by_clock:
+            self._check_in_step(r)
         await self._have_links(r)
         vector = self.learner.export()
         if self.topology.is_complete(r):
-            average = await self.exchange.all_reduce(r, vector)
+            merged = await self.exchange.all_reduce(r, vector, self.learner.feedback)
         else:
             weights = {NodeName(peer): weight for peer, weight in self.topology.weights(self.name, r).items()}
-            average = await self.exchange.mix(r, vector, weights)
+            merged = await self.exchange.mix(r, vector, weights)
         self._leave_if_others_left(self._neighbours(r))
-        if average is None:
+        if self.exchange.alone and not by_clock:
+            # Others saw other votes, or merged lately when this node was away: it asks again next round.
+            return False
+        self.merged_at = r
+        if merged is None:
             log.warning("merge of round %d not completed: kept as it was", r, extra={"event": "merge-skipped"})
             return False
-        await self.compute(self.learner.merge, average)
+        await self.compute(self.learner.merge, merged.average, merged.kept)
         return True
 
     async def _have_links(self, r: int) -> None:
@@ -382,4 +419,10 @@ def ballot_format(learner: Learner) -> BallotFormat:
         Sent.SOFT: "soft",
     }
     sent = METHODS[federation.method].sent
-    return BallotFormat(forms[sent], learner.probes.votes_per_round, learner.classes, federation.top_k)
+    ballots = BallotFormat(forms[sent], learner.probes.votes_per_round, learner.classes, federation.top_k)
+    if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:
+        raise ConfigError(
+            f"--rounds {federation.rounds}: accepted is at most {LONG_BALLOT_ROUNDS} where ballots are longer than "
+            f"{LONG_BALLOT} bytes; here they are up to {ballots.largest}"
+        )
+    return ballots

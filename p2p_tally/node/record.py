@@ -8,7 +8,6 @@ import numpy as np
 
 from p2p_tally.learning.consensus import Measures, measure
 from p2p_tally.learning.learner import Learner, votes_of
-from p2p_tally.learning.schedule import merges
 from p2p_tally.node.checkpoint import Checkpoint, Checkpoints
 from p2p_tally.node.metrics import Metrics
 from p2p_tally.node.node import Node, RoundReport
@@ -36,9 +35,11 @@ class DaemonRecorder:
         self.metrics: Metrics | None = None
         self.payload = 0  # sent since the run began, checkpoints included
         self.framed = 0
+        self.wire_before = 0  # by the processes that this one goes on from, as of its checkpoint
+        self.wire: Callable[[], int] = lambda: 0  # by this process so far
         self._since: dict[str, Count] = {}
         self._seconds: dict[str, float] = {}
-        self._saved = 0
+        self.saved = 0  # the last round of which there is a checkpoint
         self._logged = 0
 
     async def record(self, node: Node, report: RoundReport) -> None:
@@ -50,7 +51,7 @@ class DaemonRecorder:
             self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
         if self.metrics is not None:
             self.metrics.observe(report)
-            self.metrics.skipped_merges += merges(node.federation, report.round) and not report.merged
+            self.metrics.skipped_merges += report.due and not report.merged
         if report.evaluation is not None:
             self.on_line(self._line(node, report))
             self._log_progress(node, report)
@@ -70,20 +71,28 @@ class DaemonRecorder:
 
     async def finish(self, node: Node) -> None:
         """A last checkpoint, where the node stands between two rounds."""
-        if self.checkpoint_every and node.between_rounds and self._saved != node.round:
+        if self.checkpoint_every and node.between_rounds and self.saved != node.round:
             await self._save(node, prune=False)
 
     def restore(self, node: Node, checkpoint: Checkpoint) -> None:
         node.warmup = checkpoint.notes["warmup"]
+        node.merged_at = checkpoint.notes["merged_at"]
         self.payload = checkpoint.notes["payload"]
         self.framed = checkpoint.notes["framed"]
-        self._saved = checkpoint.round
+        self.wire_before = checkpoint.notes.get("wire", 0)
+        self.saved = checkpoint.round
 
     async def _save(self, node: Node, prune: bool = True) -> None:
-        notes = {"warmup": node.warmup, "payload": self.payload, "framed": self.framed}
+        notes = {
+            "warmup": node.warmup,
+            "merged_at": node.merged_at,
+            "payload": self.payload,
+            "framed": self.framed,
+            "wire": self.wire_before + self.wire(),
+        }
         checkpoint = Checkpoint(node.round, self.learner.snapshot(), notes)
         if await node.compute(self.checkpoints.save, checkpoint, prune):
-            self._saved = node.round
+            self.saved = node.round
         elif self.metrics is not None:
             self.metrics.checkpoint_failures += 1
 

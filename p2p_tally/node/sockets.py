@@ -6,9 +6,13 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-# struct tcp_info of linux/tcp.h: bytes_acked and bytes_received, since Linux 4.1.
-_BYTES_AT = 120
-_BYTES = struct.Struct("=QQ")
+# Of struct tcp_info of linux/tcp.h: options (since ever), bytes_acked and bytes_received (Linux 4.1), segs_out and
+# segs_in (4.2), bytes_sent and bytes_retrans (4.19).
+_OPTIONS_AT, _BYTES_AT, _SEGMENTS_AT, _SENT_AT = 5, 120, 136, 200
+_TWO_LONG, _TWO_SHORT, _LONG = struct.Struct("=QQ"), struct.Struct("=II"), struct.Struct("=Q")
+_TIMESTAMPS = 1
+
+IPV4_HEADER, IPV6_HEADER, TCP_HEADER, TIMESTAMP_OPTION = 20, 40, 20, 12
 
 
 class HasSocket(Protocol):
@@ -17,23 +21,59 @@ class HasSocket(Protocol):
 
 @dataclass(frozen=True)
 class KernelCount:
-    """Bytes of the stream: without TCP and IP headers, without retransmissions."""
+    """Bytes of connections: of the stream alone, and on the wire with TCP and IP headers and retransmissions.
 
-    sent: int
-    received: int
+    The wire is reckoned from the kernel's count of segments, acknowledgements among them: 40 bytes of header each, 60
+    over IPv6, and 12 more where timestamps are on, which is usual. A connection's first segment has a few more.
+    """
+
+    sent: int = 0  # acknowledged by the peer
+    received: int = 0
+    wire_sent: int = 0
+    wire_received: int = 0
+
+    def __add__(self, other: "KernelCount") -> "KernelCount":
+        return KernelCount(
+            self.sent + other.sent,
+            self.received + other.received,
+            self.wire_sent + other.wire_sent,
+            self.wire_received + other.wire_received,
+        )
 
 
-def kernel_count(link: HasSocket) -> KernelCount | None:
-    """What the kernel has carried for this connection so far; None where it does not say."""
-    found = link.get_extra_info("socket")
-    if found is None or not hasattr(socket, "TCP_INFO") or found.fileno() < 0:
-        return None
-    with socket.socket(fileno=os.dup(found.fileno())) as copy:
-        info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_AT + _BYTES.size)
-    if len(info) < _BYTES_AT + _BYTES.size:
-        return None
-    acknowledged, received = _BYTES.unpack_from(info, _BYTES_AT)
-    return KernelCount(acknowledged, received)
+class Meter:
+    """The kernel's counters of one connection, also after the connection has been closed, until the meter is.
+
+    It holds the socket by a descriptor of its own: the transport closes its own as soon as the peer is gone, and the
+    counters would go with it. The connection's last segment is sent when the meter closes, so that must not wait.
+    """
+
+    def __init__(self, link: HasSocket) -> None:
+        found = link.get_extra_info("socket")
+        self._socket: socket.socket | None = None
+        if found is not None and hasattr(socket, "TCP_INFO") and found.fileno() >= 0:
+            self._socket = socket.socket(fileno=os.dup(found.fileno()))
+
+    def count(self) -> KernelCount | None:
+        """What the kernel has carried so far; None where it does not say."""
+        if self._socket is None:
+            return None
+        info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SENT_AT + _LONG.size)
+        if len(info) < _BYTES_AT + _TWO_LONG.size:
+            return None
+        acknowledged, received = _TWO_LONG.unpack_from(info, _BYTES_AT)
+        if len(info) < _SENT_AT + _LONG.size:
+            return KernelCount(acknowledged, received)
+        header = TCP_HEADER + (TIMESTAMP_OPTION if info[_OPTIONS_AT] & _TIMESTAMPS else 0)
+        header += IPV6_HEADER if self._socket.family == socket.AF_INET6 else IPV4_HEADER
+        segments_out, segments_in = _TWO_SHORT.unpack_from(info, _SEGMENTS_AT)
+        (sent,) = _LONG.unpack_from(info, _SENT_AT)  # what was sent again counts again
+        return KernelCount(acknowledged, received, sent + header * segments_out, received + header * segments_in)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
 
 def cut(link: HasSocket) -> None:

@@ -20,7 +20,7 @@ from p2p_tally.errors import ConfigError, HandshakeError, PeerError
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.node.addresses import Address
 from p2p_tally.node.link import REFUSED_DELAY, Connection, Link, backoff
-from p2p_tally.node.sockets import KernelCount, kernel_count, watch_for_silence
+from p2p_tally.node.sockets import KernelCount, watch_for_silence
 from p2p_tally.node.transport import Events, dials
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.frames import HELLO_BYTES, Limits
@@ -61,7 +61,7 @@ class PeerState:
     wanted: bool = True
     dialling: bool = False  # somebody is at it
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # whether it is wanted
-    kernel: KernelCount = field(default_factory=lambda: KernelCount(0, 0))  # of links that have ended
+    kernel: KernelCount = field(default_factory=KernelCount)  # of links that have ended
 
 
 class WebSocketTransport:
@@ -205,15 +205,12 @@ class WebSocketTransport:
         self._changed.set()
 
     def kernel_total(self) -> KernelCount:
-        """Stream bytes that the kernel carried over all links, ended ones included."""
-        sent = received = 0
+        """Bytes that the kernel carried over all links, ended ones included."""
+        total = KernelCount()
         for name, peer in self.peers.items():
-            live = kernel_count(self.links[name].connection) if name in self.links else None
-            for count in (peer.kernel, live):
-                if count is not None:
-                    sent += count.sent
-                    received += count.received
-        return KernelCount(sent, received)
+            live = self.links[name].meter.count() if name in self.links else None
+            total += peer.kernel + (live or KernelCount())
+        return total
 
     # --- dialling
 
@@ -348,8 +345,10 @@ class WebSocketTransport:
         self._events.link_up(link.peer, link.hello)
         self._changed.set()
         try:
-            await link.serve(self._events.deliver, self._count(link, state))
+            await link.serve(self._events.deliver)
         finally:
+            state.kernel += link.meter.count() or KernelCount()
+            link.meter.close()
             if self.links.get(link.peer) is link:
                 del self.links[link.peer]
                 if link.idle:
@@ -360,16 +359,6 @@ class WebSocketTransport:
                     log.info("link down", extra={"event": "link-down", "peer": link.peer})
                     self._events.link_down(link.peer)
                 self._changed.set()
-
-    def _count(self, link: Link, state: PeerState) -> Callable[[], None]:
-        """Keep the kernel's count of a connection that is about to close."""
-
-        def keep() -> None:
-            count = kernel_count(link.connection)
-            if count is not None:
-                state.kernel = KernelCount(state.kernel.sent + count.sent, state.kernel.received + count.received)
-
-        return keep
 
     def _refused(self, peer: NodeName | None, error: PeerError) -> None:
         self.refusals[error.reason] = self.refusals.get(error.reason, 0) + 1

@@ -77,7 +77,7 @@ def _fields(message: Message) -> tuple[Any, ...]:
         case Ready():
             fields = (message.round, message.right, message.of)
         case Announce():
-            fields = (message.round, message.present)
+            fields = (message.round, message.present, *([message.base] if message.base else []))
         case Bye() | Here() | Withdraw():
             fields = (message.round,)
         case Waiting():
@@ -109,14 +109,14 @@ def decode(frame: bytes, limits: Limits) -> Message:
     if len(frame) > limits.frame:
         raise FrameError(f"{len(frame)} bytes, the limit is {limits.frame}", reason="oversized")
     match _unpack(frame, binary=limits.frame):
-        case (Kind.VOTE.value, round, ballot):
-            return Vote(round, ballot)
+        case (Kind.VOTE.value | Kind.READY.value, *_) as fields:
+            return _word(fields)
         case (Kind.SHARD.value, round, stage, part, data):
             return Shard(round, _stage(stage), part, data)
-        case (Kind.READY.value, round, right, of):
-            return Ready(round, right, of)
         case (Kind.ANNOUNCE.value, round, present):
             return Announce(round, present)
+        case (Kind.ANNOUNCE.value, round, present, base) if base:
+            return Announce(round, present, base)
         case (Kind.BYE.value, round):
             return Bye(round)
         case (Kind.WITHDRAW.value, round):
@@ -134,7 +134,7 @@ def decode(frame: bytes, limits: Limits) -> Message:
 
 
 def _word(fields: tuple[Any, ...]) -> Vote | Ready:
-    """What was passed on: the kind and the fields of the message as its origin sent it."""
+    """A node's word for a round: the kind and the fields, as its origin sent them."""
     match fields:
         case (Kind.VOTE.value, round, ballot):
             return Vote(round, ballot)

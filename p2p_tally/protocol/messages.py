@@ -13,6 +13,9 @@ from p2p_tally.errors import FrameError
 # Rounds and counts are written as at most 4 bytes.
 MAX_NUMBER = 2**32 - 1
 
+# A ballot longer than this travels in rounds up to this only, so that a vote is at most 24 bytes over its ballot.
+LONG_BALLOT = LONG_BALLOT_ROUNDS = 65_535
+
 # A hello's lists and texts are bounded before anything is compared.
 MAX_FIELDS = 64
 MAX_TEXT = 1024
@@ -119,6 +122,8 @@ class Vote:
     def __post_init__(self) -> None:
         _round(self.round)
         _bytes(self.ballot, "ballot")
+        if len(self.ballot) > LONG_BALLOT and self.round > LONG_BALLOT_ROUNDS:
+            raise FrameError(f"a ballot of {len(self.ballot)} bytes in round {self.round}", reason="field")
 
     @property
     def payload(self) -> int:
@@ -146,22 +151,30 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """A node takes part in the merge of a round. `present`: a bit for each member it can reach, in name order."""
+    """A node takes part in the merge of a round. `present`: a bit for each member it can reach, in name order.
+
+    `base`, where changes are sent and not parameters, names the vector that its change is since.
+    """
 
     kind: ClassVar[Kind] = Kind.ANNOUNCE
     stage: ClassVar[Stage] = Stage.ANNOUNCE
     payload: ClassVar[int] = 0
     round: int
     present: bytes
+    base: bytes = b""
 
     def __post_init__(self) -> None:
         _round(self.round)
         _bytes(self.present, "present")
+        _bytes(self.base, "base")
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One run of parameters, little-endian float32: number `part` of what its stage transfers."""
+    """One run of parameters, as the federation codes them: number `part` of what its stage transfers.
+
+    How long it must be follows from who takes part; that is checked where it is used.
+    """
 
     kind: ClassVar[Kind] = Kind.SHARD
     round: int
@@ -175,8 +188,8 @@ class Shard:
             raise FrameError(f"stage {self.stage!r:.40} carries no parameters", reason="field")
         _number(self.part, "part")
         _bytes(self.data, "data")
-        if len(self.data) % 4 or not self.data:
-            raise FrameError(f"{len(self.data)} bytes are no whole float32 parameters", reason="field")
+        if not self.data:
+            raise FrameError("no parameters", reason="field")
 
     @property
     def payload(self) -> int:

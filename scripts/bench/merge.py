@@ -4,6 +4,8 @@ Both sides do the exchange of an all-reduce on a full mesh: each process sends e
 vector, then the same amount again. The bare streams only move bytes: no framing, no checks, no sums. The two take
 turns in one run. Peak memory is that of a process during its merges, above what it held before, in vectors |W|.
 
+After that, in one process: what it takes to code that many parameters, run by run, and to read them again.
+
     python scripts/bench/merge.py [--nodes 8] [--parameters 5839360] [--turns 5]
 """
 
@@ -17,6 +19,7 @@ import socket
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -25,14 +28,16 @@ import numpy as np
 from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.node.addresses import Address
 from p2p_tally.node.mailbox import Mailbox
-from p2p_tally.node.merge import MergeExchange, segments
+from p2p_tally.node.merge import MergeExchange
 from p2p_tally.node.outbox import Outbox, framed_bytes
 from p2p_tally.node.websocket import WebSocketTransport
 from p2p_tally.protocol.ballots import BallotFormat
+from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import fields_digest
 from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import Hello
+from p2p_tally.protocol.segments import runs, segments
 
 READ = 1 << 18
 
@@ -191,6 +196,30 @@ class Group:
             process.join(10)
 
 
+def coding_times(parameters: int, repeats: int = 7) -> None:
+    """Milliseconds to round a vector and to restore it, beside copying it: each the median of some, run by run."""
+    vector = np.random.default_rng(0).standard_normal(parameters, dtype=np.float32)
+    cut = runs(slice(0, parameters))
+
+    def median(work: Callable[[int, slice], object]) -> float:
+        """Of the whole vector; what comes of a run is dropped before the next, as a merge does."""
+        seconds = []
+        for _ in range(repeats):
+            started = time.perf_counter()
+            for part, run in enumerate(cut):
+                work(part, run)
+            seconds.append(time.perf_counter() - started)
+        return 1000 * statistics.median(seconds)
+
+    copied = median(lambda _, run: vector[run].copy())
+    print(f"{parameters:,} parameters: copied in {copied:.1f} ms")
+    for coding in (ChangeFormat("bfloat16"), ChangeFormat("int8")):
+        coded = [coding.encode(vector[run]) for run in cut]
+        quantise = median(lambda _, run, coding=coding: coding.encode(vector[run]))
+        restore = median(lambda part, run, coding=coding, coded=coded: coding.decode(coded[part], run.stop - run.start))
+        print(f"{coding.precision}: quantised in {quantise:.1f} ms, restored in {restore:.1f} ms (60 wanted)")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=8)
@@ -214,6 +243,7 @@ def main() -> None:
     )
     for group in groups.values():
         group.end()
+    coding_times(arguments.parameters)
 
 
 if __name__ == "__main__":

@@ -595,6 +595,9 @@ def test_a_snapshot_names_what_it_holds() -> None:
     }
     for method in METHODS:
         assert set(make(method=method).snapshot()) == common | more.get(method, set())
+    coded = make(method="tally", merge_every=2, merge_precision="int8").snapshot()
+    assert set(coded) == common | {"feedback.base", "feedback.residual"}
+    assert set(make(method="tally", merge_every=0, merge_precision="int8").snapshot()) == common
 
 
 # --- known gaps, each a test that turns red when it is closed

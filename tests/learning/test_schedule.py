@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.methods import METHODS
-from p2p_tally.learning.schedule import CLOSED, Channel, channel, decay, evaluates, in_tail, merges, resolve
+from p2p_tally.learning.schedule import (
+    CLOSED,
+    Channel,
+    channel,
+    check_graph,
+    decay,
+    drifted,
+    evaluates,
+    in_tail,
+    merges,
+    resolve,
+)
+from topologies import build
 
 
 def resolved(labelled: bool = True, cheap: bool = True, **options: object) -> Federation:
@@ -296,3 +308,45 @@ def test_no_warning_without_cause(options: dict[str, object], caplog: pytest.Log
     with caplog.at_level(logging.WARNING):
         resolved(**options)
     assert caplog.messages == []
+
+
+# --- merging by drift
+
+
+@pytest.mark.parametrize(
+    ("every", "threshold", "round", "last", "agreement", "expected"),
+    [
+        (10, 0.9, 31, 0, 0.89, True),
+        (10, 0.9, 31, 0, 0.9, False),  # below, not at
+        (10, 0.9, 40, 31, 0.2, False),  # too soon
+        (10, 0.9, 41, 31, 0.2, True),
+        (10, 0.9, 200, 31, 0.95, False),
+        (10, 1.0, 200, 31, 1.0, False),  # nobody disagrees
+        (10, 0.0, 200, 31, 0.0, False),
+        (0, 0.9, 200, 0, 0.1, False),  # never
+    ],
+)
+def test_when_peers_have_drifted_apart(
+    every: int, threshold: float, round: int, last: int, agreement: float, expected: bool
+) -> None:
+    federation = resolved(merge_when="drift", merge_every=every, merge_threshold=threshold)
+    assert drifted(federation, round, last, agreement) is expected
+
+
+@pytest.mark.parametrize(
+    "options", [{"method": method} for method in ("fedavg", "fedprox", "diloco", "local", "feddf")] + [{"alpha": 1}]
+)
+def test_drift_needs_votes(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"--merge-when drift: .* accepted are tally, fedmd and rcfd"):
+        resolved(merge_when="drift", **options)
+
+
+@pytest.mark.parametrize("options", [{"merge_when": "drift"}, {"merge_top_k": 0.1}])
+def test_some_merges_need_a_mesh(options: dict[str, object]) -> None:
+    federation = resolved(**options)
+    names = [f"node-{rank}" for rank in range(8)]
+    check_graph(federation, build("mesh", names))
+    check_graph(resolved(), build("ring", names))
+    for topology in (build("ring", names), build("one-peer-exponential", names), None):
+        with pytest.raises(ConfigError, match="accepted on --topology mesh"):
+            check_graph(federation, topology)

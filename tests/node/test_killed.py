@@ -75,7 +75,8 @@ def environment(quiet_environment: dict[str, str]) -> dict[str, str]:
 
 
 def test_the_dead_comes_back_and_is_in_step_after_a_merge(tmp_path: Path, environment: dict[str, str]) -> None:
-    processes = Processes(tmp_path, environment, rounds=1600, merge_every=16, checkpoint_every=100, eval_every=999)
+    options = {"rounds": 1600, "merge_every": 16, "checkpoint_every": 100, "eval_every": 999}
+    processes = Processes(tmp_path, environment, merge_precision="int8", **options)
     try:
         for rank in range(NODES):
             processes.start(rank, moment="inside-merge" if rank == 2 else None, at=16)
@@ -87,6 +88,8 @@ def test_the_dead_comes_back_and_is_in_step_after_a_merge(tmp_path: Path, enviro
         assert "from checkpoint 0" in processes.log(2)
         # Rounds end with a merge (1600 is a multiple of 16): whoever took part in it holds the same parameters.
         assert len({result["parameters_sha256"] for result in results.values()}) == 1, processes.log(2)
+        # Its change since what it began with says nothing to the others: once, all send whole parameters.
+        assert "bases differ" in processes.log(0)
     finally:
         processes.end()
 
@@ -138,8 +141,13 @@ def wait_for_log(processes: Processes, rank: int, text: str, seconds: float) -> 
 
 
 def test_stopped_and_resumed_equals_never_stopped(tmp_path: Path, environment: dict[str, str]) -> None:
-    """SIGTERM to all, start again with --resume: the same bits as a run that was never stopped."""
-    processes = Processes(tmp_path, environment, rounds=120, checkpoint_every=10)
+    """SIGTERM to all, start again with --resume: the same bits as a run that was never stopped.
+
+    Coded merges by drift have the most to carry over: the base of the changes, what rounding kept back, and when the
+    last merge was.
+    """
+    merging = {"merge_precision": "int8", "merge_when": "drift", "merge_threshold": 0.95}
+    processes = Processes(tmp_path, environment, rounds=120, checkpoint_every=10, **merging)
     try:
         for rank in range(NODES):
             processes.start(rank)

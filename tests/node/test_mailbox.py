@@ -227,6 +227,37 @@ async def test_withdraw_ends_the_waiting_in_the_merge() -> None:
     assert not mailbox.silent and not mailbox.missed
 
 
+async def test_whoever_speaks_of_a_later_round_announces_no_merge_of_this_one() -> None:
+    """Peers that saw other votes may decide otherwise: a link keeps its messages in order, so nothing will come."""
+    mailbox = make_mailbox()
+    came = await gather(
+        mailbox,
+        4,
+        lambda: deliver(mailbox, B, Announce(4, b"\xf0")),
+        lambda: deliver(mailbox, A, Vote(5, ballot(1))),
+        stage=Stage.ANNOUNCE,
+        welcome=(A, B),
+    )
+    assert set(came) == {B}
+    assert not mailbox.silent and not mailbox.missed
+    assert set(await gather(mailbox, 5, lambda: deliver(mailbox, B, Vote(5, ballot(2))), welcome=(A, B))) == {A, B}
+    # Nor is one awaited that spoke of it before the wait began.
+    deliver(mailbox, A, Vote(7, ballot(1)))
+    assert await gather(mailbox, 6, stage=Stage.ANNOUNCE, welcome=(A,)) == {}
+
+
+async def test_votes_of_a_later_round_do_not_end_the_wait_for_votes_of_this_one() -> None:
+    mailbox = make_mailbox()
+    came = await gather(
+        mailbox,
+        4,
+        lambda: deliver(mailbox, A, Vote(5, ballot(1))),
+        lambda: deliver(mailbox, A, Vote(4, ballot(3))),
+        welcome=(A,),
+    )
+    assert values(came) == {A: [3] * 4}
+
+
 async def test_withdraw_before_the_merge_begins_here() -> None:
     mailbox = make_mailbox()
     deliver(mailbox, A, Withdraw(4))

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,17 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p_tally.ids import NodeName, in_order, ranked_names
-from p2p_tally.node import merge
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
-from p2p_tally.node.merge import MergeExchange, participants, runs, segments
+from p2p_tally.node.merge import MergeExchange, participants
 from p2p_tally.node.outbox import Outbox, framed_bytes
 from p2p_tally.protocol import frames
+from p2p_tally.protocol import segments as cutting
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.frames import CHUNK_BYTES, Limits
 from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Announce, Hello, Message, Shard, Stage, Withdraw
+from p2p_tally.protocol.segments import runs, segments
 
 SMALL_RUN = 4  # parameters, in place of 65,536
 SOON = 0.03  # a deadline that a test lets pass
@@ -70,21 +71,23 @@ async def make(count: int, patience: float | None = None) -> list[Member]:
 
 async def all_reduce(members: list[Member], vectors: list[np.ndarray], round: int = 4) -> list[np.ndarray | None]:
     async with asyncio.timeout(GUARD):
-        return await asyncio.gather(
+        results = await asyncio.gather(
             *(member.exchange.all_reduce(round, vector) for member, vector in zip(members, vectors, strict=True))
         )
+    return [None if result is None else result.average for result in results]
 
 
 async def mix(
     members: list[Member], vectors: list[np.ndarray], weights: list[dict[NodeName, float]], round: int = 4
 ) -> list[np.ndarray | None]:
     async with asyncio.timeout(GUARD):
-        return await asyncio.gather(
+        results = await asyncio.gather(
             *(
                 member.exchange.mix(round, vector, own)
                 for member, vector, own in zip(members, vectors, weights, strict=True)
             )
         )
+    return [None if result is None else result.average for result in results]
 
 
 def make_vectors(count: int, length: int, seed: int = 0) -> list[np.ndarray]:
@@ -107,13 +110,13 @@ def bits(vector: np.ndarray | None) -> bytes | None:
 
 @pytest.fixture
 def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "RUN", SMALL_RUN)
+    monkeypatch.setattr(cutting, "RUN", SMALL_RUN)
 
 
 @contextmanager
 def runs_of(length: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge, "RUN", length)
+        patch.setattr(cutting, "RUN", length)
         yield
 
 
@@ -140,7 +143,7 @@ def test_runs_cover_a_segment(start: int, length: int, run: int) -> None:
 
 
 def test_a_run_fills_a_frame() -> None:
-    assert merge.RUN * 4 == CHUNK_BYTES
+    assert cutting.RUN * 4 == CHUNK_BYTES
 
 
 # --- who takes part
@@ -223,7 +226,7 @@ def test_the_order_of_these_sums_shows() -> None:
 
 
 async def test_runs_of_the_real_size() -> None:
-    members, vectors = await make(2), make_vectors(2, 2 * merge.RUN + 3)
+    members, vectors = await make(2), make_vectors(2, 2 * cutting.RUN + 3)
     results = await all_reduce(members, vectors)
     assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
     shards = [message for _, message in members[0].heard if isinstance(message, Shard)]
@@ -336,9 +339,9 @@ async def test_one_that_dies_inside_the_merge(stage: Stage, part: int, small_run
     dying, others = members[1], [members[0], *members[2:]]
     send = dying.exchange._send
 
-    async def send_or_die(round: int, at: Stage, number: int, parts: dict[NodeName, np.ndarray]) -> None:
+    async def send_or_die(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
         if (at, number) == (stage, part):
-            await send(round, at, number, dict(list(parts.items())[:1]))
+            await send(round, at, number, list(parts)[:1])
             for member in others:
                 member.link_down(dying.name)
             raise ConnectionError("killed")
@@ -381,13 +384,17 @@ def too_long(run: np.ndarray) -> np.ndarray:
     return np.concatenate([run, run])
 
 
+def spoilt(data: bytes, how: Callable[..., np.ndarray]) -> bytes:
+    return how(np.frombuffer(data, "<f4")).tobytes()
+
+
 def spoil(member: Member, stage: Stage, part: int, victims: list[NodeName], how: Callable[..., np.ndarray]) -> None:
     """Let a member send a bad run to some, at one place of the merge of round 4."""
     send = member.exchange._send
 
-    async def send_bad(round: int, at: Stage, number: int, parts: dict[NodeName, np.ndarray]) -> None:
+    async def send_bad(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
         if (round, at, number) == (4, stage, part):
-            parts = {peer: how(run) if peer in victims else run for peer, run in parts.items()}
+            parts = [(peer, spoilt(run, how) if peer in victims else run) for peer, run in parts]
         await send(round, at, number, parts)
 
     member.exchange._send = send_bad  # type: ignore[method-assign]
@@ -553,9 +560,9 @@ async def test_after_a_bad_run_nothing_more_is_expected_of_its_sender(small_runs
     members, vectors = await make(2), make_vectors(2, 7 * SMALL_RUN)
     send = members[0].exchange._send
 
-    async def send_bad_and_stop(round: int, at: Stage, number: int, parts: dict[NodeName, np.ndarray]) -> None:
+    async def send_bad_and_stop(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
         if number == 0:
-            await send(round, at, number, {peer: not_finite(run) for peer, run in parts.items()})
+            await send(round, at, number, [(peer, spoilt(run, not_finite)) for peer, run in parts])
 
     members[0].exchange._send = send_bad_and_stop  # type: ignore[method-assign]
     even = {member.name: 0.5 for member in members}
@@ -569,7 +576,7 @@ async def test_a_neighbour_that_dies_while_mixing(small_runs: None) -> None:
     dying = members[1]
     send = dying.exchange._send
 
-    async def send_or_die(round: int, at: Stage, number: int, parts: dict[NodeName, np.ndarray]) -> None:
+    async def send_or_die(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
         if number == 3:
             for neighbour in (members[0], members[2]):
                 neighbour.link_down(dying.name)
@@ -590,7 +597,7 @@ async def test_a_neighbour_that_dies_while_mixing(small_runs: None) -> None:
     by_name = {member.name: vector for member, vector in zip(members, vectors, strict=True)}
     for rank in (3, 4):  # their neighbours gave them everything
         expected = weighted({name: by_name[name] for name in weights[rank]}, weights[rank])
-        assert bits(results[rank]) == bits(expected)
+        assert bits(results[rank].average) == bits(expected)
 
 
 # --- what goes over the wire

@@ -33,6 +33,48 @@ async def test_same_bits_and_same_bytes(
     assert sum(result["framed_bytes"] for result in results) / 6 == line.framed_bytes
 
 
+@pytest.mark.parametrize("method", ["tally", "diloco"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"merge_precision": "bfloat16"},
+        {"merge_precision": "int8"},
+        {"merge_precision": "int8", "merge_top_k": 0.1},
+        {"merge_precision": "float32", "merge_top_k": 0.1},
+        {"merge_precision": "bfloat16", "topology": "ring"},
+        {"merge_precision": "int8", "topology": "gossip", "degree": 4},
+    ],
+    ids=str,
+)
+async def test_coded_merges_give_the_same_bits_and_bytes(
+    options: dict[str, object], method: str, tmp_path: Path
+) -> None:
+    await test_same_bits_and_same_bytes(method, options, 2, tmp_path)
+
+
+async def test_merges_by_drift_come_in_the_same_rounds(tmp_path: Path) -> None:
+    options = {"merge_when": "drift", "merge_threshold": 0.6, "merge_precision": "int8", "merge_every": 3}
+    federation = small(nodes=4, eval_every=1, rounds=20, local_steps=5, lr=0.003, **options)
+    simulated = await asyncio.to_thread(simulate, federation)
+    merged = [line.round for line in simulated.lines if line.merged]
+    assert 0 < len(merged) < 6  # it began and it stopped: peers that agree do not merge
+    results = await run_all(make_daemons(federation, tmp_path))
+    assert [result["parameters_sha256"] for result in results] == simulated.parameters_sha256
+    assert sum(result["missed"] for result in results) == 0
+
+
+async def test_one_that_wants_to_merge_alone_holds_nobody_up(tmp_path: Path) -> None:
+    """As if it had heard other votes than the rest: it asks, hears them go on, and goes on too. No deadline passes."""
+    federation = small(nodes=3, eval_every=8, merge_when="drift", merge_threshold=0.0)
+    daemons = make_daemons(federation, tmp_path)
+    odd = daemons[1].node
+    odd._merge_is_due = lambda r, _answers: 3 <= r < 8  # type: ignore[method-assign]
+    results = await run_all(daemons, seconds=15)  # a deadline is 20
+    assert all(result["finished"] and result["missed"] == 0 for result in results)
+    assert odd.merged_at == 0
+    assert odd.ledger.total_sent(Stage.ANNOUNCE).messages == 2 * 5
+
+
 async def test_an_automatic_warm_up_opens_alike(tmp_path: Path) -> None:
     federation = small(nodes=4, rounds=40, warmup="auto", topology="ring", local_steps=5, eval_every=39)
     simulated = await asyncio.to_thread(simulate, federation)

@@ -20,6 +20,8 @@ from p2p_tally.protocol.frames import (
     websocket_header,
 )
 from p2p_tally.protocol.messages import (
+    LONG_BALLOT,
+    LONG_BALLOT_ROUNDS,
     MAX_LIST,
     MAX_NUMBER,
     Announce,
@@ -65,7 +67,7 @@ messages = st.one_of(
     st.builds(Vote, rounds, st.binary(max_size=300)),
     st.builds(Shard, rounds, carrying, numbers, data),
     st.tuples(rounds, numbers, rounds).map(lambda drawn: Ready(drawn[0], min(drawn[1:]), max(drawn[1:]))),
-    st.builds(Announce, rounds, st.binary(max_size=40)),
+    st.builds(Announce, rounds, st.binary(max_size=40), st.binary(max_size=8)),
     st.builds(Bye, numbers),
     st.builds(Here, numbers),
     st.builds(Withdraw, rounds),
@@ -126,6 +128,7 @@ def test_every_hello_comes_back(hello: Hello) -> None:
         (Ready(2, 3, 4), "94 03 02 03 04"),
         (Shard(5, Stage.SCATTER, 300, bytes(4)), "95 04 05 04 cd 01 2c c4 04 00 00 00 00"),
         (Announce(5, b"\xf0"), "93 05 05 c4 01 f0"),
+        (Announce(5, b"\xf0", b"\x01\x02"), "94 05 05 c4 01 f0 c4 02 01 02"),
         (Bye(0), "92 06 00"),
         (Here(200), "92 07 cc c8"),
         (Withdraw(5), "92 08 05"),
@@ -268,7 +271,9 @@ def test_one_wrong_field_in_a_hello(hello: Hello, at: int, wrong: Any) -> None:
         (msgpack.packb([4, 1, 99, 0, bytes(4)]), "field"),
         (msgpack.packb([4, 1, None, 0, bytes(4)]), "field"),
         (msgpack.packb([4, 1, 3.0, 0, bytes(4)]), "field"),  # equal to a stage's number, yet none
-        (msgpack.packb([4, 1, 3, 0, bytes(5)]), "field"),
+        (msgpack.packb([4, 1, 3, 0, b""]), "field"),
+        (msgpack.packb([5, 1, b"x", b""]), "unknown-kind"),  # nothing to name is not written
+        (msgpack.packb([5, 1, b"x", 7]), "field"),
     ],
 )
 def test_why_a_frame_is_refused(frame: bytes, reason: str) -> None:
@@ -380,12 +385,13 @@ def test_a_frame_past_the_limit_is_refused_unread() -> None:
 @pytest.mark.parametrize("merging", [False, True])
 def test_a_federations_own_largest_messages_fit(ballot: int, members: int, merging: bool) -> None:
     limits = Limits.of(ballot, members, merging)
+    vote = Vote(MAX_NUMBER if ballot <= LONG_BALLOT else LONG_BALLOT_ROUNDS, bytes(ballot))
     own: list[Message] = [
-        Vote(MAX_NUMBER, bytes(ballot)),
+        vote,
         Ready(MAX_NUMBER, MAX_NUMBER, MAX_NUMBER),
-        Announce(MAX_NUMBER, bytes((members + 7) // 8)),
+        Announce(MAX_NUMBER, bytes((members + 7) // 8), bytes(8)),
         Withdraw(MAX_NUMBER),
-        Relayed(members, 2 + members, Vote(MAX_NUMBER, bytes(ballot))),
+        Relayed(members, max(2, members), vote),
         News(members, MAX_NUMBER, Lost(bytes((members + 7) // 8))),
     ]
     if merging:
@@ -438,5 +444,14 @@ def test_the_dearest_votes() -> None:
     assert overhead(1, 16, masked=False) == 7
     assert overhead(1, 16, masked=True) == 11
     assert overhead(MAX_NUMBER, 65_535, masked=True) == 24
-    # Lengths of four bytes in a round of five: the one corner past 24.
-    assert overhead(MAX_NUMBER, 65_536, masked=True) == 26
+    assert overhead(65_535, 65_536, masked=True) == 24
+
+
+def test_a_long_ballot_in_a_late_round_is_no_vote() -> None:
+    """Lengths of four bytes in a round of four would make it 26."""
+    with pytest.raises(FrameError, match="a ballot of 65536 bytes in round 65536"):
+        Vote(65_536, bytes(65_536))
+    frame = msgpack.packb([2, 65_536, bytes(65_536)])
+    with pytest.raises(FrameError) as refusal:
+        decode(frame, Limits(frame=100_000))
+    assert refusal.value.reason == "field"

@@ -1,6 +1,8 @@
 """Reports: tables and figures from folders of runs."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,10 @@ import pytest
 from runner_made_up import make_sweep
 
 from p2p_tally.errors import ConfigError, DataError
-from runner.report import figures, markdown_tables, write_report
+from runner.experiments import load_experiment
+from runner.report import figures, judge_all, markdown_tables, write_report
 from runner.results import collect
+from runner.verdicts import OUTCOMES
 
 
 @pytest.fixture(scope="module")
@@ -21,11 +25,16 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_table_in_the_papers_form(bridge: Path) -> None:
     text = markdown_tables([bridge])
-    assert text.startswith("## Table 2: CIFAR-10")
-    assert "10 peers, 300 rounds" in text
-    assert "No finished run: feddf." in text
-    assert "first 1000 test examples" in text
-    rows = {line.split("`")[1]: [part.strip() for part in line.split("|")] for line in text.splitlines() if "`" in line}
+    assert text.startswith("## bridge-small\n\n**Table 2: CIFAR-10")
+    assert "| **rounds** | 300 of 5 local steps, tail of the last 60 |" in text
+    assert "No finished run: `feddf`." in text
+    assert "the first 1,000 test examples" in text
+    assert "did not record: private examples, engine, machine, versions" in text
+    rows = {
+        line.split("`")[1]: [part.strip() for part in line.split("|")]
+        for line in text.splitlines()
+        if line.startswith("| `")
+    }
     assert list(rows)[:3] == ["local", "fedavg-fa5", "fedavg-fa20"]
     assert re.fullmatch(r"\d\d\.\d\d ± \d\.\d\d", rows["tally+fa20"][2])
     assert rows["tally+fa20"][5] == "2,765,632"  # 13 merges + 9 x 16 x 270
@@ -49,17 +58,19 @@ def test_which_figures_are_drawn(bridge: Path, tmp_path: Path) -> None:
     paths = [bridge]
     presets = ("probes-per-round-small", "cross-distribution-small", "probe-pools-small", "hybrid-small")
     paths += [make_sweep(tmp_path / name, name, seeds=(0,)) for name in presets]
-    names = [name for _, name, _, _ in figures(collect(paths))]
+    names = [picture.name for _, picture in figures(collect(paths))]
     for wanted in (
-        "1-bridge-small-pareto",
-        "1-bridge-small-peers",
-        "2-probes-per-round-small-probes-per-round",
-        "3-cross-distribution-small-kl-decay",
-        "4-probe-pools-small-probe-count",
+        "bridge-small-pareto",
+        "bridge-small-peers",
+        "probes-per-round-small-probes-per-round",
+        "cross-distribution-small-kl-decay",
+        "probe-pools-small-probe-count",
         "ratio",
     ):
         assert wanted in names
-    assert not any(name.startswith("1-") and name.endswith(("mu", "lr", "kl-decay")) for name in names)
+    assert not any(name.startswith("bridge") and name.endswith(("mu", "lr", "kl-decay")) for name in names)
+    twice = [picture.name for _, picture in figures(collect([bridge, bridge]))]
+    assert len(set(twice)) == len(twice)
 
 
 def test_html_is_one_file_with_ids_of_its_own(bridge: Path, tmp_path: Path) -> None:
@@ -72,7 +83,7 @@ def test_html_is_one_file_with_ids_of_its_own(bridge: Path, tmp_path: Path) -> N
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(set(ids)) == len(ids)
     assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
-    assert "<td>tally+fa20</td>" in text
+    assert "<td><code>tally+fa20</code></td>" in text
 
 
 def test_markdown_has_its_figures_beside_it_and_is_the_same_each_time(bridge: Path, tmp_path: Path) -> None:
@@ -85,6 +96,52 @@ def test_markdown_has_its_figures_beside_it_and_is_the_same_each_time(bridge: Pa
         ElementTree.fromstring(svg)
     write_report([bridge], out)
     assert [(tmp_path / name).read_bytes() for name in linked] == before
+
+
+def test_findings_are_judged_and_counted(bridge: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.md"
+    hybrid = make_sweep(tmp_path / "hybrid", "hybrid-small", seeds=(0,))
+    write_report([bridge, hybrid], out, ["A third of the data."])
+    text = out.read_text()
+    assert "\nA third of the data.\n" in text
+    verdicts = [verdict for results in collect([bridge, hybrid]) for verdict in judge_all(results)]
+    counts = [sum(one.outcome == outcome for one in verdicts) for outcome in OUTCOMES]
+    assert f"| all |  | {' | '.join(map(str, counts))} |" in text
+    assert all(counts[:2])
+    row = next(line for line in text.splitlines() if line.startswith("| It beats FedAvg at the same merge interval"))
+    assert "`'tally+fa20'.tail > 'fedavg-fa20'.tail` | **holds** |" in row
+    assert row.endswith("section 5.2: +17.3 points: 71.92 > 54.63 |")
+    bytes_row = next(line for line in text.splitlines() if line.startswith("| A soft label takes 400 times"))
+    assert "**holds** |" in bytes_row and "(counted)" in bytes_row
+    assert "**does not hold**, on one seed" in text
+
+
+def test_a_sweep_keeps_its_own_findings_and_notes(bridge: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "title = 'Mine'\nquestion = 'Why?'\nprose = 'Because.'\n[facts]\nclasses = 10\nparameters = 4_810\n"
+        "[base]\nrounds = 60\n[[cells]]\nname = 'a'\n[[cells]]\nname = 'b'\nmethod = 'fedmd'\n"
+        "[[findings]]\nclaim = 'A claim.'\npaper = 'nowhere'\nholds = 'a.payload < b.payload'\n"
+    )
+    sweep = make_sweep(tmp_path / "sweep", str(path), notes=["A note."])
+    path.unlink()
+    [results] = collect([sweep])
+    text = markdown_tables([sweep])
+    assert "**Mine.** Why?\n\nBecause.\n" in text
+    assert "\n- A note.\n" in text
+    assert [verdict.outcome for verdict in judge_all(results)] == ["holds"]
+
+
+def test_runs_of_earlier_versions_are_read(bridge: Path, tmp_path: Path) -> None:
+    """Of a sweep.json without findings the preset's are taken; a run without made.json is as old as its summary."""
+    old = shutil.copytree(bridge, tmp_path / "old")
+    manifest = json.loads((old / "sweep.json").read_text())
+    kept = {key: manifest[key] for key in ("experiment", "title", "cells")}
+    (old / "sweep.json").write_text(json.dumps(kept))
+    [results] = collect([old])
+    assert [one.claim for one in results.findings] == [one.claim for one in load_experiment("bridge-small").findings]
+    assert results.cells[0].runs[0].made.date is not None
+    assert results.cells[0].runs[0].made.engine is None
 
 
 def test_what_cannot_be_reported_is_one_line(bridge: Path, tmp_path: Path) -> None:

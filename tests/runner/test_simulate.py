@@ -138,7 +138,7 @@ def test_the_run_folder_holds_what_it_should(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     names = {f"node-{rank}.safetensors" for rank in range(4)}
     assert {path.name for path in folder.iterdir()} == names | {
-        "config.toml", "rounds.jsonl", "summary.json", "accuracy.svg",
+        "config.toml", "rounds.jsonl", "summary.json", "made.json", "accuracy.svg",
     }  # fmt: skip
     assert json.loads((folder / "summary.json").read_text()) == run.summary()
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]

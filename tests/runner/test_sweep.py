@@ -6,15 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from p2p_tally.config import NodeSettings, parse_options, read_options
+from p2p_tally.config import NodeSettings, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
-from runner.experiments import load_experiment
+from runner.experiments import Cell, Experiment, load_experiment
+from runner.made import read_made
 from runner.simulate import simulate
-from runner.sweep import MANIFEST, choose, parse_changes, parse_seeds, sweep
+from runner.sweep import MANIFEST, Job, LocalCells, choose, parse_changes, parse_seeds, sweep
 from runner.sweep_display import progress
 
 MINE = """
@@ -45,8 +47,23 @@ def experiment_file(folder: Path, text: str = MINE) -> Path:
     return path
 
 
+def run_sweep(
+    experiment: Experiment,
+    cells: Sequence[Cell],
+    seeds: list[int],
+    out: Path,
+    changes: dict[str, str] | None = None,
+    notes: Sequence[str] = (),
+) -> list[Job]:
+    settings, changes = SimulationSettings(), changes or {}
+    return sweep(experiment, cells, seeds, out, where=LocalCells(1), settings=settings, changes=changes, notes=notes)
+
+
 def test_a_failing_cell_stops_no_other_and_what_is_finished_is_kept(tmp_path: Path) -> None:
     out, file = tmp_path / "out", str(experiment_file(tmp_path))
+    other = out / "local/seed-0/checkpoints/checkpoint-00000003.safetensors"  # of who knows what options
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"")
     first = subprocess.run(
         command("sweep", file, "--out", str(out), "--json"), capture_output=True, text=True, check=False
     )
@@ -60,39 +77,82 @@ def test_a_failing_cell_stops_no_other_and_what_is_finished_is_kept(tmp_path: Pa
     record = out / "local/seed-0/summary.json"
     assert json.loads(record.read_text())["method"] == "local"
     assert (out / "local/seed-0/config.toml").is_file()
+    assert not other.parent.exists()
+    assert progress(out / "local/seed-0").startswith("round 4, accuracy ")
 
     federation, settings = parse_options(read_options(out / "local/seed-0/config.toml"), NodeSettings)
     assert simulate(federation, settings).parameters_sha256 == json.loads(record.read_text())["parameters_sha256"]
 
     written = record.stat().st_mtime_ns
     experiment = load_experiment(file)
-    again = sweep(experiment, experiment.cells[:1], [0], out, jobs=1, settings=NodeSettings(), changes={})
+    again = run_sweep(experiment, experiment.cells[:1], [0], out)
     assert [job.state for job in again] == ["kept"]
     assert record.stat().st_mtime_ns == written
 
+    # A file from before an option was known asked for its default.
+    asked = out / "local/seed-0.toml"
+    asked.write_text("".join(line for line in asked.read_text().splitlines(True) if not line.startswith("ballot")))
+    [kept] = run_sweep(experiment, experiment.cells[:1], [0], out)
+    assert kept.state == "kept"
+
     changed = load_experiment(file, {"rounds": "5"})
     with pytest.raises(ConfigError, match="finished run with other options"):
-        sweep(changed, changed.cells[:1], [0], out, jobs=1, settings=NodeSettings(), changes={"rounds": "5"})
+        run_sweep(changed, changed.cells[:1], [0], out, {"rounds": "5"})
 
 
-def test_an_interrupted_cell_starts_afresh_and_children_end_with_the_sweep(tmp_path: Path) -> None:
-    out, file = tmp_path / "out", experiment_file(tmp_path)
-    long = command("sweep", str(file), "--cells", "local", "--set", "rounds=200000", "--out", str(out))
-    process = subprocess.Popen(long, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    record = out / "local/seed-0/rounds.jsonl"
+def wait_until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + 90
-    while not (record.is_file() and record.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    with pytest.raises(ConfigError, match="another sweep is running"):
-        sweep(load_experiment(str(file)), [], [0], out, jobs=1, settings=NodeSettings(), changes={})
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 130
-    assert not _processes_with(str(out))
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
 
-    experiment = load_experiment(str(file))
-    [job] = sweep(experiment, experiment.cells[:1], [0], out, jobs=1, settings=NodeSettings(), changes={})
-    assert job.state == "done"
-    assert progress(job.folder).startswith("round 4, accuracy ")
+
+LONGER = ["--cells=local", "--set=rounds=900", "--set=eval-every=3", "--set=tail=9", "--checkpoint-seconds=0.01"]
+
+
+def test_an_interrupted_cell_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    out, file = tmp_path / "out", experiment_file(tmp_path)
+    folder, arguments = out / "local/seed-0", command("sweep", str(file), *LONGER, f"--out={out}")
+
+    def checkpoints() -> set[str]:
+        return {path.name for path in folder.glob("checkpoints/*.safetensors")}
+
+    for number, code, said in (
+        (signal.SIGINT, 130, "stopped; the same command goes on"),
+        (signal.SIGKILL, -9, "goes on"),
+    ):
+        before = checkpoints()
+        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda before=before: checkpoints() - before, "no checkpoint")
+        with pytest.raises(ConfigError, match="another sweep is running"):
+            run_sweep(load_experiment(str(file)), [], [0], out)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=30)
+        assert process.returncode == code
+        assert said in stderr.splitlines()[-1]
+        wait_until(lambda: not _processes_with(str(out)), "a cell outlived its sweep")
+        assert not (folder / "summary.json").exists()
+
+    again = subprocess.run([*arguments, "--json"], capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "local seed 0: goes on from its checkpoint" in again.stderr
+    assert "going on after round" in (out / "local/seed-0.log").read_text()
+    assert not (folder / "checkpoints").exists()
+    federation, _ = parse_options(read_options(folder / "config.toml"), NodeSettings)
+    straight = simulate(federation, NodeSettings(out=tmp_path / "straight"))
+    summary = json.loads((folder / "summary.json").read_text())
+    expected = json.loads((tmp_path / "straight/summary.json").read_text())
+    assert summary["parameters_sha256"] == straight.parameters_sha256
+    assert _without_seconds([summary]) == _without_seconds([expected])
+    records = [
+        [json.loads(line) for line in (where / "rounds.jsonl").read_text().splitlines()]
+        for where in (folder, tmp_path / "straight")
+    ]
+    assert _without_seconds(records[0]) == _without_seconds(records[1])
+
+
+def _without_seconds(values: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{key: value for key, value in item.items() if key not in ("seconds", "run")} for item in values]
 
 
 def _processes_with(text: str) -> list[int]:
@@ -150,13 +210,30 @@ def test_a_folder_holds_one_experiment(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(json.dumps({"experiment": "other", "cells": []}))
     experiment = load_experiment("default")
     with pytest.raises(ConfigError, match="holds a sweep of other, not of default"):
-        sweep(experiment, experiment.cells, [0], tmp_path, jobs=1, settings=NodeSettings(), changes={})
+        run_sweep(experiment, experiment.cells, [0], tmp_path)
 
 
 def test_the_byte_column_is_left_out_where_a_change_makes_it_void(tmp_path: Path) -> None:
     for changes, known in (({"model": "mlp"}, False), ({"data": "npz:x"}, True)):
         experiment = load_experiment("hybrid-small", changes)
         out = tmp_path / "-".join(changes)
-        sweep(experiment, experiment.cells, [], out, jobs=1, settings=NodeSettings(), changes=changes)
+        run_sweep(experiment, experiment.cells, [], out, changes)
         cells = json.loads((out / MANIFEST).read_text())["cells"]
         assert [cell["payload_bytes"] is not None for cell in cells] == [known] * 3
+
+
+def test_the_engine_of_an_experiment_plays_its_cells_and_notes_stay(tmp_path: Path) -> None:
+    file = experiment_file(tmp_path, 'engine = "stacked"\n' + MINE)
+    experiment = load_experiment(str(file))
+    out = tmp_path / "out"
+    for notes in (["first"], ["second", "first"]):
+        [job] = run_sweep(experiment, experiment.cells[:1], [0], out, notes=notes)
+    assert job.state == "kept"
+    assert json.loads((out / MANIFEST).read_text())["notes"] == ["first", "second"]
+    federation, settings = parse_options(read_options(job.folder / "config.toml"), SimulationSettings)
+    assert settings.engine == "stacked"
+    made = read_made(job.folder)
+    assert (made.engine, made.parameters, made.test) == ("stacked", 4810, 400)
+    assert made.versions is not None and "torch" in made.versions
+    summary = json.loads((job.folder / "summary.json").read_text())
+    assert simulate(federation, settings).parameters_sha256 == summary["parameters_sha256"]

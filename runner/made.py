@@ -1,0 +1,88 @@
+"""How a run was made: when, by which engine, with what versions, on which machine, of how many examples. made.json."""
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+NAME = "made.json"
+PACKAGES = ("p2p-tally", "torch", "numpy")
+
+
+@dataclass(frozen=True)
+class Made:
+    """Every field may be unknown: runs of earlier versions have no such file."""
+
+    date: str | None = None  # when the run ended, UTC
+    engine: str | None = None  # exact, stacked, or launch
+    device: str | None = None
+    versions: dict[str, str] | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    classes: int | None = None
+    parameters: int | None = None  # of one peer's model
+    private: int | None = None  # examples of all peers together; of text, windows
+    probes: int | None = None
+    test: int | None = None
+
+    def write(self, folder: Path) -> None:
+        (folder / NAME).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+
+def here(engine: str, device: str | None = None) -> Made:
+    """This moment, these versions, this machine."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return Made(
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        engine=engine,
+        device=device,
+        versions=versions,
+        cpu=_cpu(),
+        cores=os.cpu_count(),
+    )
+
+
+def read_made(folder: Path) -> Made:
+    """What is known of a finished run. Without a made.json: the time of its summary, the size of its models."""
+    try:
+        values = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        made = Made(**{key: value for key, value in values.items() if key in Made.__dataclass_fields__})
+    except (OSError, ValueError, AttributeError):
+        ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime, UTC)
+        made = Made(date=ended.strftime("%Y-%m-%d %H:%M"))
+    return made if made.parameters is not None else replace(made, parameters=_model_size(folder))
+
+
+def _model_size(folder: Path) -> int | None:
+    """From the header of a saved model: a length of 8 bytes, then JSON with the shape of every tensor."""
+    try:
+        with (folder / "node-0.safetensors").open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    except (OSError, ValueError):
+        return None
+    total = 0
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            size = 1
+            for length in tensor["shape"]:
+                size *= length
+            total += size
+    return total
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

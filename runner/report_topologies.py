@@ -1,0 +1,243 @@
+"""What a report says where cells differ in their graph: each sparse cell beside the mesh of the same peers and method.
+
+Tail accuracy, spread and bytes against the spectral gap as a figure, the comparison as a table, and what follows
+from it in sentences that are made of the numbers.
+"""
+
+import itertools
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from p2p_tally.config import Federation
+from p2p_tally.ids import ranked_names
+from p2p_tally.learning.methods import METHODS, Sent
+from runner.document import Block, Bullets, Heading, Picture, Table, Text
+from runner.figures import COLOURS, STYLE
+from runner.findings import parse_finding
+from runner.record import cell_name
+from runner.results import CellResults, Results
+from runner.verdicts import Judged, judge
+from topologies import build
+from topologies.facts import describe
+
+# Options in which a sparse cell and the mesh it is compared with may differ.
+OF_THE_GRAPH = {"topology", "degree", "hops", "tally_weights", "seed"}
+REACH_LINES = {"1": "-", "2": "--", "all": ":"}
+GRAPH_MARKERS = "osD^vPX*"
+ROWS = (("tail", "tail accuracy (%)"), ("spread", "spread between peers"), ("payload", "bytes sent by a peer"))
+
+
+@dataclass
+class Placed:
+    """A cell and the mesh that it is measured against; of a mesh's own cell that is None."""
+
+    cell: CellResults
+    mesh: CellResults | None
+
+    @property
+    def federation(self) -> Federation:
+        return self.cell.federation
+
+    @property
+    def way(self) -> str:
+        return cell_name(self.federation)
+
+    @property
+    def graph(self) -> str:
+        return self.federation.topology + (f" of {self.federation.degree}" if self.federation.degree else "")
+
+    @property
+    def reach(self) -> str:
+        """How far a vote goes, in words; nothing where no vote is sent."""
+        if METHODS[self.federation.method].sent is Sent.NOTHING:
+            return "–"
+        hops = str(self.federation.hops)
+        return {"1": "neighbours", "all": "everybody"}.get(hops, f"all within {hops} links")
+
+    @property
+    def column(self) -> tuple[int, str]:
+        """Of the figure: cells that may be compared."""
+        return self.federation.nodes, self.federation.partition
+
+    @property
+    def gap(self) -> float:
+        return _gap(self.federation.topology, self.federation.nodes, self.federation.degree, self.federation.seed)
+
+    @cached_property
+    def against(self) -> Judged | None:
+        """Its tail accuracy less the mesh's."""
+        if self.mesh is None:
+            return None
+        names = [self.cell.name, self.mesh.name]
+        table = {"claim": "–", "paper": "–", "holds": f"'{names[0]}'.tail > '{names[1]}'.tail"}
+        verdict = judge(parse_finding(table, names, "–"), {self.cell.name: self.cell, self.mesh.name: self.mesh}, {})
+        return verdict.judged[0] if verdict.judged else None
+
+    @property
+    def share(self) -> float | None:
+        """Of the mesh's bytes."""
+        if self.mesh is None or not _mean(self.mesh, "payload"):
+            return None
+        return _mean(self.cell, "payload") / _mean(self.mesh, "payload")
+
+
+def compares_graphs(results: Results) -> bool:
+    return any(placed.mesh is not None for placed in place(results))
+
+
+def place(results: Results) -> list[Placed]:
+    meshes = {_but_the_graph(cell): cell for cell in results.cells if cell.federation.topology == "mesh"}
+    return [
+        Placed(cell, None if cell.federation.topology == "mesh" else meshes.get(_but_the_graph(cell)))
+        for cell in results.cells
+    ]
+
+
+def graph_blocks(results: Results, stem: str) -> list[Block]:
+    placed = place(results)
+    compared = [one for one in placed if one.against is not None]
+    caption = (
+        "Tail accuracy, spread and bytes against the spectral gap, a column for each number of peers (and split of the "
+        "data); the mesh is at 1. Colour: the method. Line: how far a ballot goes. Marker: the graph."
+    )
+    return [
+        Heading(3, "Sparse graphs against the mesh"),
+        Bullets(list(_sentences(compared))),
+        Picture(f"{stem}-gap", caption, _figure(placed)),
+        _table(compared),
+        Text("The ± of a difference is made as for the findings; a difference within it is not told from none."),
+    ]
+
+
+def _sentences(compared: Sequence[Placed]) -> Iterator[str]:
+    outcomes = [one.against.outcome for one in compared if one.against]
+    worse, better = outcomes.count("does not hold"), outcomes.count("holds")
+    yield (
+        f"Of {len(outcomes)} sparse cells {worse} are less accurate than the mesh of the same peers and method, "
+        f"{better} more accurate, and of {len(outcomes) - worse - better} the difference is within chance."
+    )
+    by_way = sorted(compared, key=lambda one: (one.way, one.reach))
+    for (way, reach), group in itertools.groupby(by_way, key=lambda one: (one.way, one.reach)):
+        cells = list(group)
+        parts = []
+        for graph in dict.fromkeys(one.graph for one in cells):
+            margins = [
+                (one.against.margin, one.federation.nodes) for one in cells if one.graph == graph and one.against
+            ]
+            part = f"{graph} {statistics.fmean(margin for margin, _ in margins):+.2f} points"
+            if len(margins) > 1:
+                lowest, nodes = min(margins)
+                part += f" on average ({lowest:+.2f} at {nodes} peers)"
+            parts.append(part)
+        shares = [one.share for one in cells if one.share is not None]
+        told = f", sent to {reach}" if reach != "–" else ""
+        sent = f"; {min(shares):.2f} to {max(shares):.2f} of the mesh's bytes" if shares else ""
+        yield f"`{way}`{told}: {', '.join(parts)} against the mesh{sent}."
+    for nodes in sorted({one.federation.nodes for one in compared}):
+        here = [one for one in compared if one.federation.nodes == nodes]
+        saving = sorted(
+            (one.share, one.cell.name)
+            for one in here
+            if one.share and one.share < 1 and one.against and one.against.outcome != "does not hold"
+        )
+        if not saving:
+            yield f"{nodes} peers: no sparse cell sends less than its mesh without being less accurate."
+            continue
+        listed = ", ".join(f"`{name}` ({share:.2f})" for share, name in saving)
+        yield f"{nodes} peers: no loss is seen at a share of the mesh's bytes in {listed}."
+
+
+def _table(compared: Sequence[Placed]) -> Table:
+    rows = []
+    for one in compared:
+        assert one.against is not None
+        noise = "?" if one.against.noise is None else f"{one.against.noise:.2f}"
+        rows.append(
+            [
+                f"`{one.cell.name}`",
+                one.graph,
+                f"{one.gap:.4f}",
+                one.reach,
+                f"{one.against.left:.2f}",
+                f"{one.against.margin:+.2f} ± {noise}",
+                {"holds": "more", "does not hold": "less"}.get(one.against.outcome, "no difference seen"),
+                f"{_mean(one.cell, 'spread'):.2f}",
+                f"{_mean(one.cell, 'payload'):,.0f}",
+                "–" if one.share is None else f"{one.share:.2f}",
+            ]
+        )
+    header = ["cell", "graph", "spectral gap", "sent to", "tail %", "less the mesh's", "accuracy", "spread"]
+    return Table([*header, "bytes a peer", "of the mesh's"], rows)
+
+
+def _figure(placed: Sequence[Placed]) -> Figure:
+    columns = sorted({one.column for one in placed})
+    graphs = list(dict.fromkeys(one.graph for one in placed))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(max(7.2, 2.3 * len(columns) + 0.8), 7.0), layout="constrained")
+        panels = figure.subplots(len(ROWS), len(columns), sharex="col", sharey="row", squeeze=False)
+        labels: dict[str, Any] = {}
+        for across, column in enumerate(columns):
+            here = [one for one in placed if one.column == column]
+            for down, (metric, label) in enumerate(ROWS):
+                axes = panels[down][across]
+                axes.set_xscale("log")
+                axes.xaxis.set_minor_formatter(NullFormatter())
+                if metric == "payload":
+                    axes.set_yscale("log")
+                if across == 0:
+                    axes.set_ylabel(label)
+                for (way, reach), line in _lines(here):
+                    line.sort(key=lambda one: one.gap)
+                    colour = COLOURS[line[0].federation.method]
+                    style = {"color": colour, "ls": REACH_LINES.get(reach, "-"), "lw": 1.2}
+                    if line[0].federation.merge_every == 0:
+                        style |= {"alpha": 0.55, "lw": 0.8}
+                    told = f"{way}, {line[0].reach}" if line[0].reach != "–" else way
+                    heights = [_mean(one.cell, metric) for one in line]
+                    [drawn] = axes.plot([one.gap for one in line], heights, **style)
+                    labels.setdefault(told, drawn)
+                    for one, height in zip(line, heights, strict=True):
+                        marker = GRAPH_MARKERS[graphs.index(one.graph) % len(GRAPH_MARKERS)]
+                        axes.plot(one.gap, height, marker, color=colour, ms=4.5, mec="k", mew=0.4)
+                axes.tick_params(labelsize=8)
+            panels[0][across].set_title(f"{column[0]} peers\n{column[1]}", fontsize=9)
+            panels[-1][across].set_xlabel("spectral gap", fontsize=9)
+        for number, graph in enumerate(graphs):
+            [drawn] = panels[0][0].plot([], [], GRAPH_MARKERS[number % len(GRAPH_MARKERS)], color="w", mec="k", ms=5)
+            labels[graph] = drawn
+        figure.legend(
+            list(labels.values()), list(labels), loc="outside lower center", ncols=4, frameon=False, fontsize=8
+        )
+    return figure
+
+
+def _lines(here: Sequence[Placed]) -> Iterator[tuple[tuple[str, str], list[Placed]]]:
+    """One line for each method and reach. A mesh has one reach and ends every line of its method."""
+    ways = dict.fromkeys((one.way, str(one.federation.hops)) for one in here if one.mesh is not None)
+    for way, reach in ways:
+        yield (
+            (way, reach),
+            [one for one in here if one.way == way and (one.mesh is None or str(one.federation.hops) == reach)],
+        )
+
+
+def _but_the_graph(cell: CellResults) -> str:
+    return cell.federation.model_dump_json(exclude=OF_THE_GRAPH)
+
+
+def _mean(cell: CellResults, metric: str) -> float:
+    found = cell.metric(metric)
+    return float("nan") if found is None else found.mean
+
+
+@lru_cache(maxsize=256)
+def _gap(name: str, nodes: int, degree: int | None, seed: int) -> float:
+    return describe(build(name, ranked_names(nodes), degree=degree, seed=seed)).spectral_gap

@@ -1,0 +1,175 @@
+"""Findings: the language of their checks, what is refused, and the verdicts."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runner_made_up import make_sweep
+
+from p2p_tally.errors import ConfigError
+from runner.experiments import PRESETS, load_experiment, preset_names
+from runner.findings import Comparison, parse_finding
+from runner.results import Results, collect
+from runner.verdicts import STUDENT, Judged, judge, on_paper
+
+CELLS = ["tally", "tally+fa20", "fedavg-fa5", "fedavg-fa20"]
+FIGURES = {"tally": 60.0, "tally+fa20": 72.0, "fedavg-fa5": 55.0, "fedavg-fa20": 50.0}
+
+
+def finding(holds: str, **others: object) -> list[Comparison]:
+    table = {"claim": "c", "paper": "p", "holds": holds, **others}
+    return list(parse_finding(table, CELLS, "file.toml: finding 1").comparisons)
+
+
+@pytest.mark.parametrize(
+    ("holds", "margins"),
+    [
+        ("tally.tail > 50", [10.0]),
+        ("tally.tail < 50", [-10.0]),
+        ("'tally+fa20'.tail >= max('fedavg-*'.tail, tally.tail)", [12.0]),
+        ("'tally+fa20'.tail > tally.tail > 'fedavg-fa5'.tail", [12.0, 5.0]),
+        ("tally.tail > 1 and abs('fedavg-fa5'.tail - tally.tail) < 2 * 3", [59.0, 1.0]),
+        ("-tally.tail + 2.5 < min('fedavg-fa*'.tail) / 10", [62.5]),
+        ("tally.tail / 0 > 1", [float("nan")]),
+    ],
+)
+def test_checks_are_worked_out(holds: str, margins: list[float]) -> None:
+    found = [comparison.margin(lambda cell, metric: FIGURES[cell]) for comparison in finding(holds)]
+    assert found == pytest.approx(margins, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("holds", "message"),
+    [
+        ("tally.tail", "accepted are comparisons, joined by and"),
+        ("tally.tail > 1 or 2 > 1", "accepted are comparisons, joined by and"),
+        ("tally.tail == 1", "accepted are the comparisons < <= > >="),
+        ("tally.tall > 1", "unknown metric 'tall' of tally; known: tail, peak"),
+        ("taly.tail > 1", "unknown cell 'taly'; known cells: tally, tally\\+fa20"),
+        ("max('x-*'.tail, 1) > 1", "unknown cell 'x-\\*'"),
+        ("tally.tail ** 2 > 1", "accepted are CELL.METRIC, numbers"),
+        ("max(1) > 1", "min and max of several"),
+        ("open('x') > 1", "accepted are CELL.METRIC, numbers"),
+        ("__import__('os').system('true') > 1", "accepted are CELL.METRIC|unknown"),
+        ("True > 1", "accepted are CELL.METRIC, numbers"),
+        ("tally.tail >", "cannot be read"),
+        ("-" * 900 + "1 > 0", "cannot be read"),
+        ("1 > 0" * 300, "at most 1000 characters"),
+    ],
+)
+def test_what_the_language_does_not_know_is_refused(holds: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"file\.toml: finding 1, holds: .*({message})"):
+        finding(holds)
+
+
+@given(st.text(max_size=60) | st.text("tally.i()<>+-*/'and 019", max_size=60))
+def test_any_text_is_read_or_refused(holds: str) -> None:
+    try:
+        for comparison in finding(holds):
+            comparison.margin(lambda cell, metric: 1.0)
+    except ConfigError:
+        pass
+
+
+def test_a_bad_key_names_file_and_key(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"file.toml: finding 1: unknown key 'hold'; known keys: claim, holds, paper"):
+        finding("1 > 0", hold="x")
+    with pytest.raises(ConfigError, match=r"file.toml: finding 1: claim: accepted is a text"):
+        finding("1 > 0", claim=1)
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[facts]\nclasses = 10\nparameters = 1\n[[cells]]\nname = 'a'\n"
+        "[[findings]]\nclaim = 'x'\npaper = 'y'\nholds = 'b.tail > 1'\n"
+    )
+    with pytest.raises(ConfigError, match=r"mine.toml: finding 1, holds: unknown cell 'b'; known cells: a"):
+        load_experiment(str(path))
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_finding_holds_on_the_papers_own_numbers(name: str) -> None:
+    experiment = load_experiment(name)
+    papers = {cell.name: cell.paper for cell in experiment.cells}
+    for one in experiment.findings:
+        assert all(judged.outcome == "holds" for judged in on_paper(one, papers)), one.claim
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if not name.endswith("-small")])
+def test_a_twin_has_the_findings_of_its_full_experiment_in_its_own_names(name: str) -> None:
+    full = load_experiment(name)
+    assert full.question
+    if "full" in tomllib.loads((PRESETS / f"{name}-small.toml").read_text() if name != "default" else ""):
+        small = load_experiment(f"{name}-small")
+        assert [one.claim for one in small.findings] == [one.claim for one in full.findings]
+        names = {cell.name for cell in small.cells}
+        assert all(one.cells <= names for one in small.findings)
+
+
+def test_patterns_stay_patterns_where_they_mean_the_same() -> None:
+    checks = [one.holds for one in load_experiment("bridge-small").findings]
+    assert checks[0] == "'tally+fa20'.tail > max('fedavg-*'.tail, 'fedprox-*'.tail, feddf.tail)"
+    pools = [one.holds for one in load_experiment("probe-pools-small").findings]
+    assert any("'cifar100-20k-anchor2k'.tail" in check and "'in-*'.tail" in check for check in pools)
+
+
+@pytest.mark.parametrize(
+    ("margin", "noise", "sign", "outcome"),
+    [
+        (1.0, 0.5, ">", "holds"),
+        (-1.0, 0.5, ">", "does not hold"),
+        (0.4, 0.5, ">", "undecided"),
+        (5.0, None, ">", "undecided"),
+        (float("nan"), 0.0, ">", "undecided"),
+        (0.0, 0.0, "≥", "holds"),
+        (0.0, 0.0, ">", "does not hold"),
+    ],
+)
+def test_an_outcome_by_margin_and_noise(margin: float, noise: float | None, sign: str, outcome: str) -> None:
+    assert Judged(1.0, 1.0, sign, margin, noise).outcome == outcome
+
+
+def results_of(tmp_path: Path, seeds: tuple[int, ...], **options: tuple[str, ...]) -> Results:
+    [results] = collect([make_sweep(tmp_path / "sweep", "hybrid-small", seeds, **options)])
+    return results
+
+
+def verdict(results: Results, holds: str) -> tuple[str, float, float | None]:
+    names = [cell.name for cell in results.cells]
+    one = parse_finding({"claim": "c", "paper": "p", "holds": holds}, names, "here")
+    judged = judge(one, {cell.name: cell for cell in results.cells}, {})
+    return judged.outcome, judged.judged[0].margin, judged.judged[0].noise
+
+
+def test_one_seed_is_judged_by_the_error_of_its_test_set(tmp_path: Path) -> None:
+    results = results_of(tmp_path, (0,))
+    tail = results.cells[0].metric("tail")
+    assert tail is not None and results.cells[0].tested == 1000
+    error = 100 * (tail.mean / 100 * (1 - tail.mean / 100) / 1000) ** 0.5
+    outcome, margin, noise = verdict(results, f"tally.tail > {tail.mean - 1.9 * error}")
+    assert (outcome, margin, noise) == ("undecided", pytest.approx(1.9 * error), pytest.approx(2 * error))
+    assert verdict(results, f"tally.tail > {tail.mean - 2.1 * error}")[0] == "holds"
+    assert verdict(results, f"tally.tail > {tail.mean + 2.1 * error}")[0] == "does not hold"
+    assert verdict(results, "fedmd.payload > tally.payload")[2] == 0
+
+
+def test_several_seeds_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    results = results_of(tmp_path, (0, 1, 2))
+    tails = {seed: results.cells[0].metric("tail", seed) for seed in (0, 1, 2)}
+    assert len({tail.mean for tail in tails.values() if tail}) == 3
+    # All cells move alike with the seed, so the difference of two has next to no spread.
+    outcome, _, noise = verdict(results, "fedmd.tail > tally.tail")
+    assert outcome == "holds" and noise is not None and noise < 0.1
+    spread = results.cells[0].metric("tail_std")
+    _, _, alone = verdict(results, "tally.tail > 1")
+    assert spread is not None and alone == pytest.approx(STUDENT[1] * spread.mean / 3**0.5)
+    assert verdict(results, "tally.tail_std < 2 * fedmd.tail_std")[0] == "undecided"
+
+
+def test_what_was_not_run_is_named(tmp_path: Path) -> None:
+    results = results_of(tmp_path, (0,), leave_out=("fedmd",))
+    cells = {cell.name: cell for cell in results.cells}
+    judged = [judge(one, cells, results.papers) for one in results.findings]
+    assert [one.outcome for one in judged[:3]] == ["not run", "not run", "does not hold"]
+    assert judged[0].missing == ["fedmd"]
+    assert [round(one.margin, 2) for one in judged[0].paper] == [1.35]

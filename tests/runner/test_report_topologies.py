@@ -1,0 +1,76 @@
+"""What a report says of cells that differ in their graph."""
+
+from pathlib import Path
+
+import pytest
+from runner_made_up import make_sweep
+
+from runner.document import Picture, Table
+from runner.report import compose, write_report
+from runner.report_topologies import compares_graphs, graph_blocks, place
+from runner.results import Results, collect
+
+GRID = """
+title = "Graphs"
+[facts]
+classes = 10
+parameters = 4_810
+[base]
+rounds = 60
+tail = 20
+[[grids]]
+name = "{graph}-n{nodes}-{way}-{reach}"
+leave_out = ["mesh-*-all", "*-fedavg-all"]
+nodes = [8, 16]
+[grids.graph]
+ring = { topology = "ring" }
+gossip = { topology = "gossip", degree = 4 }
+mesh = { topology = "mesh" }
+[grids.way]
+tally = { method = "tally", merge_every = 0 }
+fedavg = { method = "fedavg", merge_every = 20 }
+[grids.reach]
+near = { hops = 1 }
+all = { hops = "all" }
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("graphs")
+    (folder / "graphs.toml").write_text(GRID)
+    [found] = collect([make_sweep(folder / "sweep", str(folder / "graphs.toml"))])
+    return found
+
+
+def test_each_sparse_cell_has_the_mesh_of_the_same_peers_and_method(results: Results) -> None:
+    meshes = {one.cell.name: one.mesh.name if one.mesh else None for one in place(results)}
+    assert meshes["ring-n8-tally-all"] == "mesh-n8-tally-near"
+    assert meshes["gossip-n16-fedavg-near"] == "mesh-n16-fedavg-near"
+    assert meshes["mesh-n16-tally-near"] is None
+    ring = next(one for one in place(results) if one.cell.name == "ring-n8-tally-near")
+    assert (ring.graph, ring.reach, ring.way) == ("ring", "neighbours", "tally")
+    assert ring.share == pytest.approx(2 / 7)
+    assert ring.against is not None and ring.against.outcome == "does not hold"
+
+
+def test_the_words_are_made_of_the_numbers(results: Results, tmp_path: Path) -> None:
+    blocks = graph_blocks(results, "graphs")
+    assert [block.name for block in blocks if isinstance(block, Picture)] == ["graphs-gap"]
+    [table] = [block for block in blocks if isinstance(block, Table)]
+    assert len(table.rows) == 12
+    row = next(row for row in table.rows if row[0] == "`ring-n16-tally-near`")
+    assert row[1:4] == ["ring", "0.0507", "neighbours"]
+    write_report([results.cells[0].runs[0].folder.parent.parent], tmp_path / "graphs.md")  # type: ignore[union-attr]
+    text = (tmp_path / "graphs.md").read_text()
+    assert "Of 12 sparse cells 12 are less accurate than the mesh" in text
+    assert "- `tally`, sent to everybody: ring -" in text
+    assert "0.13 to 0.57 of the mesh's bytes" in text
+    assert "16 peers: no sparse cell sends less than its mesh without being less accurate." in text
+    assert (tmp_path / "graphs-figures/graphs-gap.svg").is_file()
+
+
+def test_other_reports_say_nothing_of_graphs(tmp_path: Path) -> None:
+    [other] = collect([make_sweep(tmp_path / "sweep", "rcfd-small", seeds=(0,))])
+    assert not compares_graphs(other)
+    assert not any("mesh of the same" in str(block) for block in compose([other]))
