@@ -30,13 +30,13 @@ def arm(moment: str, at: int) -> None:
             die()
         return await merge(self, r)
 
-    async def send_or_die(self: MergeExchange, round: int, stage: Any, part: int, vectors: Any) -> None:
+    async def send_or_die(self: MergeExchange, round: int, stage: Any, part: int, data: Any) -> None:
         if round == at and moment == "inside-merge":
             # One peer gets its run, the others do not.
-            await send(self, round, stage, part, dict(list(vectors.items())[:1]))
+            await send(self, round, stage, part, list(data)[:1])
             await self.outbox.transport.close()
             die()
-        await send(self, round, stage, part, vectors)
+        await send(self, round, stage, part, data)
 
     Node._poll, Node._merge, MergeExchange._send = poll_or_die, merge_or_die, send_or_die  # type: ignore[method-assign]
 

@@ -104,6 +104,7 @@ def test_without_the_dead_node_the_others_finish(moment: str, tmp_path: Path, en
         for rank in range(NODES):
             processes.start(rank, moment=moment if rank == 1 else None, at=16)
         results = {rank: processes.result(rank) for rank in (0, 2)}
+        assert processes.running[1].wait(timeout=10) == -signal.SIGKILL
         assert all(result["finished"] for result in results.values())
         # The kernel tells of the death at once: nobody even waited for a deadline.
         assert all(result["missed"] == 0 for result in results.values())
