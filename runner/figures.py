@@ -7,6 +7,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from p2p_tally.learning.methods import METHODS
 from runner.record import Run, cell_name
 
 # Okabe and Ito's palette.
@@ -66,11 +67,7 @@ def accuracy_figure(run: Run, path: Path) -> None:
         if 0 < len(merged) <= 60:
             axes.plot(merged, [bottom] * len(merged), "k^", ms=6, clip_on=False, label="merge", ls="none")
             axes.vlines(merged, bottom, mean[[line.merged for line in run.lines]], color="k", lw=0.6, ls=":")
-        if (
-            isinstance(federation.warmup, int)
-            and federation.warmup
-            and federation.method not in ("local", "fedavg", "fedprox", "diloco", "feddf")
-        ):
+        if isinstance(federation.warmup, int) and federation.warmup and METHODS[federation.method].waits:
             axes.axvspan(0, federation.warmup, color="k", alpha=0.06, lw=0)
             axes.annotate(
                 "warm-up",

@@ -132,7 +132,7 @@ def _caution(verdict: Verdict) -> str:
 
 
 def _side_by_side(one: Judged, margin: bool) -> str:
-    text = f"{_number(one.left)} {one.sign} {_number(one.right)}"
+    text = f"{_number(one.left)} against {_number(one.right)}"
     if not margin:
         return text
     noise = "noise unknown" if one.noise is None else f"± {_number(one.noise)}" if one.noise else "counted"

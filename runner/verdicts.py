@@ -59,6 +59,8 @@ def judge(finding: Finding, cells: Mapping[str, CellResults], papers: Mapping[st
     figures = {figure for comparison in finding.comparisons for figure in comparison.figures()}
     if not missing:
         missing = sorted(f"{metric} of {cell}" for cell, metric in figures if cells[cell].metric(metric) is None)
+        if missing and all(metric == "tail_std" for _, metric in figures):
+            missing = ["a second seed"]
     if missing:
         return Verdict(finding, "not run", [], paper, [], missing)
     seeds = sorted(set.intersection(*(set(cells[cell].seeds) for cell in finding.cells)))

@@ -97,13 +97,13 @@ def test_every_finding_holds_on_the_papers_own_numbers(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in preset_names() if not name.endswith("-small")])
 def test_a_twin_has_the_findings_of_its_full_experiment_in_its_own_names(name: str) -> None:
-    full = load_experiment(name)
+    full, small = load_experiment(name), PRESETS / f"{name}-small.toml"
     assert full.question
-    if "full" in tomllib.loads((PRESETS / f"{name}-small.toml").read_text() if name != "default" else ""):
-        small = load_experiment(f"{name}-small")
-        assert [one.claim for one in small.findings] == [one.claim for one in full.findings]
-        names = {cell.name for cell in small.cells}
-        assert all(one.cells <= names for one in small.findings)
+    if small.is_file() and "full" in tomllib.loads(small.read_text()):
+        twin = load_experiment(small.stem)
+        assert [one.claim for one in twin.findings] == [one.claim for one in full.findings]
+        names = {cell.name for cell in twin.cells}
+        assert all(one.cells <= names for one in twin.findings)
 
 
 def test_patterns_stay_patterns_where_they_mean_the_same() -> None:

@@ -110,7 +110,7 @@ def test_findings_are_judged_and_counted(bridge: Path, tmp_path: Path) -> None:
     assert all(counts[:2])
     row = next(line for line in text.splitlines() if line.startswith("| It beats FedAvg at the same merge interval"))
     assert "`'tally+fa20'.tail > 'fedavg-fa20'.tail` | **holds** |" in row
-    assert row.endswith("section 5.2: +17.3 points: 71.92 > 54.63 |")
+    assert row.endswith("section 5.2: +17.3 points: 71.92 against 54.63 |")
     bytes_row = next(line for line in text.splitlines() if line.startswith("| A soft label takes 400 times"))
     assert "**holds** |" in bytes_row and "(counted)" in bytes_row
     assert "**does not hold**, on one seed" in text
