@@ -23,6 +23,7 @@ BallotCoding = Literal["byte", "packed", "coded"]
 EngineName = Literal["exact", "stacked", "auto"]
 MergePrecision = Literal["float32", "bfloat16", "int8"]
 MergeWhen = Literal["clock", "drift"]
+MergeOver = Literal["neighbours", "ring"]
 TallyWeights = Literal["uniform", "mixing"]
 
 # Two bytes name at most this many classes.
@@ -169,6 +170,23 @@ class Federation(Options):
         metavar="PRECISION",
         agreed=True,
     )
+    merge_top_k: float = option(
+        0.0,
+        "share of the change that a merge sends, the largest values; the rest waits for the next; 0: all of it",
+        "a number from 0, below 1",
+        metavar="SHARE",
+        agreed=True,
+        ge=0,
+        lt=1,
+    )
+    merge_over: MergeOver = option(
+        "neighbours",
+        "neighbours: merges mix with the neighbours (on a mesh, the exact mean); ring: the exact mean over all, around "
+        "a ring of links",
+        "neighbours, or ring on a graph that has a ring of links through all nodes",
+        metavar="HOW",
+        agreed=True,
+    )
     hops: Annotated[int, Field(ge=1)] | Literal["all"] = option(
         1,
         "links that a vote travels, passed on by the nodes between; all: until everybody has it",
@@ -182,15 +200,6 @@ class Federation(Options):
         "uniform or mixing",
         metavar="HOW",
         agreed=True,
-    )
-    merge_top_k: float = option(
-        0.0,
-        "share of the change that a merge sends, the largest values; the rest waits for the next; 0: all of it",
-        "a number from 0, below 1",
-        metavar="SHARE",
-        agreed=True,
-        ge=0,
-        lt=1,
     )
     ballot: BallotCoding = option(
         "byte", "how votes are written", "byte, packed or coded", metavar="CODING", agreed=True

@@ -83,6 +83,8 @@ def cell_bytes(cell: Cell) -> CellBytes:
 
 def merge_bytes(federation: Federation, topology: Topology, parameters: int, round: int, coding: ChangeFormat) -> int:
     """What all peers together send of parameters in the merge of a round."""
+    if federation.merge_over == "ring":
+        return 2 * (federation.nodes - 1) * coding.size(parameters)  # each segment goes round twice
     if not topology.is_complete(round):
         coding = coding.dense
         return sum(topology.degrees(round)) * sum(coding.size(_length(run)) for run in runs(slice(0, parameters)))

@@ -74,6 +74,8 @@ class Stacked:
         # A peer alone has nobody to send a change to.
         sends_changes = not coding.plain and bool(self.federation.merge_every) and len(self.names) > 1
         self.coded = CodedMerge(self.stack.parameters, coding, self.method.common_start) if sends_changes else None
+        over_ring = self.federation.merge_over == "ring" and topology.ring is not None and len(self.names) > 1
+        self.ring = tuple(map(topology.rank, topology.ring or ())) if over_ring else None
         # The round after which each peer's channel opens; 0 is no round, None an automatic warm-up that lasts.
         warmup = self.federation.warmup
         self.warmup: list[int | None] = [warmup if isinstance(warmup, int) else None] * len(self.names)
@@ -308,10 +310,15 @@ class Stacked:
 
     def _merge(self, sent: stacked_bytes.Sent, graph: Neighbourhoods, r: int) -> bool:
         parameters = self.stack.parameters
-        stacked_bytes.merge(sent, graph, r, parameters.shape[1], self.coded)
+        if self.ring is None:
+            stacked_bytes.merge(sent, graph, r, parameters.shape[1], self.coded)
+        else:
+            stacked_bytes.ring_merge(sent, self.ring, r, parameters.shape[1])
         average: Tensor | None  # [N, W] or [1, W]
         kept = None
-        if self.coded is None:
+        if self.ring is not None:
+            average = parameters.mean(0, keepdim=True)
+        elif self.coded is None:
             average = graph.mix(parameters)
         elif graph.complete:
             average, kept = self.coded.mean(parameters) or (None, None)

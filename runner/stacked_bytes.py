@@ -4,15 +4,17 @@ A frame's length comes from the codec itself, on a message of the same size; who
 graph. The side that dialled masks what it sends, so each peer's messages count by how many neighbours it dials.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.feedback import NAME_BYTES
 from p2p_tally.node.outbox import framed_bytes
+from p2p_tally.node.ring import halves
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.ledger import Count
@@ -84,6 +86,48 @@ def merge(sent: Sent, graph: Neighbourhoods, round: int, parameters: int, coded:
         data = bytes(coding.size(length))
         _book(sent, Shard(round, Stage.SCATTER, part, data), others, before)
         _book(sent, Shard(round, Stage.GATHER, part, data), others, others - before)
+
+
+def ring_merge(sent: Sent, ring: tuple[int, ...], round: int, parameters: int) -> None:
+    """Book a merge around a ring of ranks that everyone takes part in."""
+    ways = [ring] if len(ring) == 2 else [ring, ring[::-1]]
+    for way in ways:
+        _book(sent, Announce(round, b""), len(way), int(_dialling(way).sum()))
+    for (stage, part, length), (messages, masked) in _around(ring, parameters).items():
+        _book(sent, Shard(round, stage, part, bytes(4 * length)), messages, masked)
+
+
+def _dialling(way: tuple[int, ...]) -> np.ndarray:
+    """Of each on the ring, whether it dials the one after it [N]."""
+    return np.array(way) < np.roll(way, -1)
+
+
+@lru_cache(maxsize=4)
+def _around(ring: tuple[int, ...], parameters: int) -> dict[tuple[Stage, int, int], tuple[int, int]]:
+    """How many runs of each length go around in each stage, and how many of them from a side that dialled.
+
+    Apart for numbers of runs that take different room in a frame; the smallest stands for all of them.
+    """
+    count = len(ring)
+    found: Counter[tuple[Stage, int, int]] = Counter()
+    dialled: Counter[tuple[Stage, int, int]] = Counter()
+    cuts = halves(parameters, count)
+    most = max(len(segment) for cut in cuts for segment in cut)
+    for way, cut in zip([ring, ring[::-1]], cuts, strict=False):
+        dialling = _dialling(way)
+        for number in range(most):
+            lengths = np.array([_length(segment, number) for segment in cut])  # [N], by segment
+            for step, (stage, first) in product(range(count - 1), ((Stage.SCATTER, 0), (Stage.GATHER, 1))):
+                sent = lengths[(np.arange(count) + first - step) % count]  # [N], by place
+                part = max(width for width in NUMBER_WIDTHS if width <= step * most + number)
+                for length in np.unique(sent[sent > 0]).tolist():
+                    found[stage, part, length] += int((sent == length).sum())
+                    dialled[stage, part, length] += int((dialling & (sent == length)).sum())
+    return {key: (messages, dialled[key]) for key, messages in found.items()}
+
+
+def _length(segment: Sequence[slice], number: int) -> int:
+    return segment[number].stop - segment[number].start if number < len(segment) else 0
 
 
 @lru_cache(maxsize=4)

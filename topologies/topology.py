@@ -12,6 +12,7 @@ from typing import Literal
 
 import networkx as nx
 
+from topologies.cycles import ring_through_all
 from topologies.errors import TopologyError
 from topologies.reach import Reach
 from topologies.weights import MixingEntries, metropolis_row, mixed_row, mixing_entries
@@ -112,6 +113,15 @@ class Topology:
     def _spread(self, phase: int, hops: int) -> Reach:
         near = self._phase(phase).neighbours.values()
         return Reach([[self._rank[peer] for peer in peers] for peers in near], hops)
+
+    @cached_property
+    def ring(self) -> tuple[str, ...] | None:
+        """The members in the order of a ring of edges through all of them; None where there is none, or it changes."""
+        if self.varies:
+            return None
+        near = [[self._rank[peer] for peer in peers] for peers in self._at(1).neighbours.values()]
+        order = ring_through_all(near)
+        return None if order is None else tuple(self.members[rank] for rank in order)
 
     def mixed_weights(self, member: str, round: int, hops: Hops) -> dict[str, float]:
         """What so many rounds of mixing over the graph of this round would give each member's word, in rank order.

@@ -50,7 +50,9 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
 
 
 def check_graph(federation: Federation, topology: Topology | None) -> None:
-    """Refuse what needs everyone to be a neighbour of everyone; None: a node that knows no more than its neighbours."""
+    """Refuse what the graph is not fit for; None: a node that knows no more than its neighbours."""
+    if federation.merge_over == "ring":
+        _check_ring(federation, topology)
     if topology is not None and topology.is_complete() and not topology.varies:
         return
     if federation.merge_top_k:
@@ -62,6 +64,22 @@ def check_graph(federation: Federation, topology: Topology | None) -> None:
         raise ConfigError(
             "--merge-when drift: peers with other neighbours hear other votes, and would merge in other rounds; "
             "accepted on --topology mesh"
+        )
+
+
+def _check_ring(federation: Federation, topology: Topology | None) -> None:
+    if federation.merge_precision != "float32" or federation.merge_top_k:
+        raise ConfigError("--merge-over ring: accepted with --merge-precision float32 and without --merge-top-k")
+    if topology is None:
+        raise ConfigError(
+            "--merge-over ring: accepted with --topology; a node that knows its neighbours only sees no ring"
+        )
+    if topology.varies:
+        raise ConfigError(f"--merge-over ring: accepted on a graph that stays; --topology {topology.name} changes")
+    if topology.ring is None:
+        raise ConfigError(
+            f"--merge-over ring: no ring of links through all {len(topology.members)} nodes found in --topology "
+            f"{topology.name}; accepted are graphs that have one, such as ring, torus, hypercube, exponential and mesh"
         )
 
 

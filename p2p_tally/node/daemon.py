@@ -158,6 +158,8 @@ class Daemon:
             graph = self.topology.union(federation.rounds)
             edges = sorted("\t".join(sorted(edge)) for edge in graph.edges)
             values["graph"] = digest(*(edge.encode() for edge in edges))[:16]
+            if federation.merge_over == "ring" and self.topology.ring is not None:
+                values["ring"] = digest(*(member.encode() for member in self.topology.ring))[:16]
         else:
             del values["nodes"], values["degree"]  # a node that knows only its neighbours does not know these
         values["classes"] = self.task.classes

@@ -25,6 +25,7 @@ from p2p_tally.node.merge import MergeExchange
 from p2p_tally.node.outbox import Outbox, framed_bytes
 from p2p_tally.node.plan import LinkPlan
 from p2p_tally.node.relay import Relays
+from p2p_tally.node.ring import RingExchange
 from p2p_tally.node.transport import Clock, Transport
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat, Form
@@ -147,7 +148,11 @@ class Node:
             near = lru_cache(4)(lambda round: next_words(self.federation, round)[-1])
             self.mailbox.last_near = lambda: near(self.round + 1)
         coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
-        self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, self.deadlines.timeout, coding)
+        common = name, members, self.mailbox, self.outbox, self.deadlines.timeout, coding
+        if self.federation.merge_over == "ring" and topology.ring is not None and len(members) > 1:
+            self.exchange: MergeExchange = RingExchange([NodeName(member) for member in topology.ring], *common)
+        else:
+            self.exchange = MergeExchange(*common)
 
     async def run(self, announce: bool = True) -> None:
         """All rounds that are left, or until asked to stop. The transport has been started and is closed by others.
@@ -295,7 +300,9 @@ class Node:
             self._check_in_step(r)
         await self._have_links(r)
         vector = self.learner.export()
-        if self.topology.is_complete(r):
+        if isinstance(self.exchange, RingExchange):
+            merged = await self.exchange.around(r, vector)
+        elif self.topology.is_complete(r):
             merged = await self.exchange.all_reduce(r, vector, self.learner.feedback)
         else:
             weights = {NodeName(peer): weight for peer, weight in self.topology.weights(self.name, r).items()}

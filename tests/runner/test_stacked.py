@@ -95,6 +95,9 @@ def test_a_sparse_graph_agrees(method: str) -> None:
         {"nodes": 1},
         {"nodes": 40, "partition": "resample:8", "topology": "gossip", "rounds": 12},
         {"depth": 3, "width": 20},
+        {"topology": "ring", "merge_over": "ring"},
+        {"topology": "gossip", "degree": 3, "nodes": 8, "merge_over": "ring", "method": "diloco"},
+        {"topology": "mesh", "nodes": 2, "merge_over": "ring"},
     ],
     ids=str,
 )
