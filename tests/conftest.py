@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ from p2p_tally.node.daemon import Daemon
 # Machines differ in speed and tests share cores: a slow example is no failure, and examples repeat from run to run.
 settings.register_profile("project", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")
+
+# A shell starts what it puts into the background with Ctrl-C ignored, and children inherit that; tests send it to them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
