@@ -238,7 +238,7 @@ class Mailbox:
     def _accept_word(self, via: NodeName, origin: NodeName, hops: int, word: Word) -> Arrival:
         """A ballot, or the count that stands in for the one that a node is not casting yet."""
         wanted = self._barrier.wants(origin, Stage.VOTE, (word.round, 0))
-        if self.relays is not None and wanted:
+        if self.relays is not None and word.round >= self._barrier.round:
             if word.round > self.last_near():
                 return self._left_behind_by(via, origin, word.round)
             self.relays.check(via, origin, hops, word.round)

@@ -110,6 +110,11 @@ class Barrier:
         """The stage and round that are being waited for, if any."""
         return None if self._open is None else (self._open[0], self._open[1][0])
 
+    @property
+    def round(self) -> int:
+        """The last round that something was waited for in."""
+        return self._round
+
     def is_open(self, stages: Collection[Stage], round: int) -> bool:
         """Whether one of these stages of a round is being waited for."""
         return self._open is not None and self._open[0] in stages and self._open[1][0] == round

@@ -118,12 +118,12 @@ async def test_a_lying_relay_is_refused_where_it_can_be_known(tmp_path: Path) ->
         running = asyncio.create_task(finish(others))
         links = {daemon.name: await fake.join(daemon) for daemon in others if FAKE in daemon.addresses}
         tales = [
-            (Relayed(4, 3, Vote(1, ballot(victim))), "hops"),  # further than votes travel
-            (Relayed(2, 2, Vote(1, ballot(victim))), "hops"),  # node-2 is two from node-0: it takes three
+            (Relayed(4, 3, Vote(2, ballot(victim))), "hops"),  # further than votes travel
+            (Relayed(2, 2, Vote(2, ballot(victim))), "hops"),  # node-2 is two from node-0: it takes three
             (Relayed(1, 2, Vote(1, ballot(victim))), "origin"),  # the victim's own
             (Relayed(99, 2, Vote(1, ballot(victim))), "origin"),
             (Relayed(4, 2, Vote(900, ballot(victim))), "too-far-ahead"),  # would take the place of node-4's next
-            (Relayed(4, 2, Vote(1, b"\x0b" * 16)), "ballot-class"),
+            (Relayed(4, 2, Vote(2, b"\x0b" * 16)), "ballot-class"),  # of a round that node-4 cannot be in yet
             (News(77, 1, Here(1)), "origin"),
         ]
         for tale, _ in tales:
