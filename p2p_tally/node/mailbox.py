@@ -44,6 +44,8 @@ IN_TIME = (Arrival.RECORDED, Arrival.EARLY)
 
 # A peer that goes on saying that it waits is given this many times the usual at most.
 MOST_PATIENCES = 10.0
+# A node that was away passes on the words of so many rounds that it has not come to.
+CATCHING_UP = 64
 MERGING = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER)
 
 
@@ -240,7 +242,7 @@ class Mailbox:
         wanted = self._barrier.wants(origin, Stage.VOTE, (word.round, 0))
         if self.relays is not None and word.round >= self._barrier.round:
             if word.round > self.last_near():
-                return self._left_behind_by(via, origin, word.round)
+                return self._left_behind_by(self.relays, via, origin, hops, word)
             self.relays.check(via, origin, hops, word.round)
         item: Any = word
         if isinstance(word, Vote):
@@ -256,12 +258,15 @@ class Mailbox:
                 self.relays.came_again(via, origin, hops, word.round)
         return verdict
 
-    def _left_behind_by(self, via: NodeName, origin: NodeName, round: int) -> Arrival:
+    def _left_behind_by(self, relays: Relays, via: NodeName, origin: NodeName, hops: int, word: Word) -> Arrival:
         """A word of a round that its origin could not be in, had it waited for this node: its word of the round at hand
         will not come. It is not held either: a relay must not fill the place of another's next words."""
         self._barrier.forgive(origin)
         if via == origin:
-            self.seen[origin] = max(round, self.seen.get(origin, 0))
+            self.seen[origin] = max(word.round, self.seen.get(origin, 0))
+        if word.round <= self.last_near() + CATCHING_UP:  # those further down the tree are in step, and need it
+            relays.check(via, origin, hops, word.round)
+            relays.pass_through(origin, hops, word)
         return Arrival.TOO_FAR
 
     def _heed_news(self, relays: Relays, origin: NodeName, tidings: Tidings) -> None:

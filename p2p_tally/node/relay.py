@@ -124,11 +124,18 @@ class Relays:
     def pass_on(self, via: NodeName, origin: NodeName, hops: int, word: Word) -> None:
         """Hand a new word that came over so many links to those who should hear it from this node."""
         held = self._hold(origin, Held(word, hops, {via, origin}))
-        if self._floods(word.round):
-            self._give(origin, held, self._neighbours(self._name, word.round))
-        else:
-            children = self._children(word.round).get(self._topology.rank(origin), ())
-            self._give(origin, held, (self._members[child] for child in children))
+        below = (
+            self._neighbours(self._name, word.round) if self._floods(word.round) else self._below(origin, word.round)
+        )
+        self._give(origin, held, below)
+
+    def pass_through(self, origin: NodeName, hops: int, word: Word) -> None:
+        """Hand on a word that this node has no room for: down the tree only, for it would not know it again."""
+        self._give(origin, Held(word, hops), self._below(origin, word.round))
+
+    def _below(self, origin: NodeName, round: int) -> list[NodeName]:
+        """Who hears an origin from this node."""
+        return [self._members[child] for child in self._children(round).get(self._topology.rank(origin), ())]
 
     def came_again(self, via: NodeName, origin: NodeName, hops: int, round: int) -> None:
         """A word that this node has. By a shorter way than the first it may go further."""
