@@ -196,8 +196,6 @@ class Mailbox:
         """There is a link to a peer. It is awaited at once, or once it says that it plays."""
         self.left.discard(peer)
         (self.silent.discard if awaited else self.silent.add)(peer)
-        if self.relays is not None:
-            self.relays.welcome(peer)
         self._look()
 
     def _awaits(self, peer: NodeName, stage: Stage, round: int) -> bool:

@@ -377,6 +377,8 @@ class Node:
         return self.mailbox.deliver(peer, frame, framed_bytes(peer, self.name, len(frame)))
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
+        if self.relays is not None:
+            self.relays.welcome(peer)
         known = self.plan is not None and self.phase != "waiting" and peer not in self.mailbox.silent
         if known and hello.running:  # a link that the schedule made: neither end has missed anything
             self.mailbox.joined[peer] = max(hello.round, self.mailbox.joined.get(peer, 0))

@@ -8,7 +8,7 @@ Used only where votes travel more than one hop. Knows words and who has them; kn
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
@@ -124,14 +124,16 @@ class Relays:
     def pass_on(self, via: NodeName, origin: NodeName, hops: int, word: Word) -> None:
         """Hand a new word that came over so many links to those who should hear it from this node."""
         held = self._hold(origin, Held(word, hops, {via, origin}))
-        below = (
-            self._neighbours(self._name, word.round) if self._floods(word.round) else self._below(origin, word.round)
-        )
-        self._give(origin, held, below)
+        self._give(origin, held, self._hearers(origin, word.round))
 
     def pass_through(self, origin: NodeName, hops: int, word: Word) -> None:
         """Hand on a word that this node has no room for: down the tree only, for it would not know it again."""
         self._give(origin, Held(word, hops), self._below(origin, word.round))
+
+    def _hearers(self, origin: NodeName, round: int) -> Collection[NodeName]:
+        """Who should have an origin's word from this node, if they have it from nobody else."""
+        flooded = origin == self._name or self._floods(round)
+        return self._neighbours(self._name, round) if flooded else self._below(origin, round)
 
     def _below(self, origin: NodeName, round: int) -> list[NodeName]:
         """Who hears an origin from this node."""
@@ -212,7 +214,14 @@ class Relays:
             self._lost.pop(origin, None)
 
     def welcome(self, peer: NodeName) -> None:
-        """There is a link again: its other end may not know who is missed."""
+        """There is a link: its other end may not know who is missed, and words for it may have come before there was.
+
+        They do at the start: some play while others still wait for links.
+        """
         for origin, news in self._lost.items():
             if origin != peer:
                 self._outbox.send(peer, news, frames.encode(news))
+        for round, words in self._held.items():
+            for origin, held in words.items():
+                if peer in self._hearers(origin, round):
+                    self._give(origin, held, [peer])

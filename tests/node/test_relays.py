@@ -13,6 +13,7 @@ from p2p_tally.node.daemon import Daemon
 from p2p_tally.node.node import Node, RoundReport
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.messages import Here, Lost, News, Relayed, Stage, Vote, Waiting
+from runner.simulate import simulate
 
 
 class Killed(Exception):
@@ -176,3 +177,19 @@ async def test_one_that_comes_back_is_heard_everywhere_and_the_trees_serve_again
         assert answers[-5:] == [6] * 5
     for daemon in (*others, second):
         assert daemon.node.relays is not None and not daemon.node.relays._lost
+
+
+async def test_words_that_come_before_a_link_does_go_over_it_later(tmp_path: Path) -> None:
+    """node-1 has all its links and plays, while node-0 and node-2 still wait for node-3."""
+    federation = small(nodes=4, rounds=6, warmup=2, eval_every=6, merge_every=0, topology="ring", hops="all")
+    simulated = await asyncio.to_thread(simulate, federation)
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=60, checkpoint_every=0)
+    running = [asyncio.create_task(daemon.run()) for daemon in daemons[:3]]
+    async with asyncio.timeout(25):  # less than half a deadline
+        while daemons[1].node.round < 2 or daemons[1].node.phase != "barrier":
+            await asyncio.sleep(0.01)
+        results = [*await asyncio.gather(daemons[3].run(), *running)]
+    hashes = [result["parameters_sha256"] for result in (*results[1:], results[0])]
+    assert hashes == simulated.parameters_sha256
+    assert sum(result["payload_bytes"] for result in results) / 4 == simulated.lines[-1].payload_bytes
+    assert sum(result["framed_bytes"] for result in results) / 4 == simulated.lines[-1].framed_bytes
