@@ -160,17 +160,20 @@ def _cells(path: Path, values: dict[str, Any], full: Experiment | None, changes:
 
 
 def _findings(path: Path, values: dict[str, Any], cells: list[Cell], full: Experiment | None) -> list[Finding]:
-    """Those of the full experiment, in the names of this one, and this one's own."""
+    """Those of the full experiment, in the names of this one, and its own; a claim made anew replaces the full's."""
     found = []
+    own = [
+        parse_finding(table, [cell.name for cell in cells], f"{path}: finding {number}")
+        for number, table in enumerate(_tables(values, "findings", path), 1)
+    ]
+    anew = {finding.claim for finding in own}
     if full is not None:
         names = {cell.twin: cell.name for cell in cells}
         full_names = [cell.name for cell in full.cells]
-        asked = [finding for finding in full.findings if finding.cells <= names.keys()]
+        asked = [finding for finding in full.findings if finding.cells <= names.keys() and finding.claim not in anew]
         where = f"{path}: findings of {full.name}"
         found += [parse_finding(finding.as_json(), full_names, where, names) for finding in asked]
-    for number, table in enumerate(_tables(values, "findings", path), 1):
-        found.append(parse_finding(table, [cell.name for cell in cells], f"{path}: finding {number}"))
-    return found
+    return found + own
 
 
 def _full(path: Path, full: str) -> Experiment:

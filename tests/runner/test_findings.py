@@ -95,6 +95,14 @@ def test_every_finding_holds_on_the_papers_own_numbers(name: str) -> None:
         assert all(judged.outcome == "holds" for judged in on_paper(one, papers)), one.claim
 
 
+def test_a_twin_that_makes_a_claim_anew_has_it_once() -> None:
+    """Byte counts are of a model and its rounds."""
+    fulls = {one.claim: one.holds for one in load_experiment("merge-precision").findings}
+    twin = load_experiment("merge-precision-small").findings
+    assert len(twin) == len(fulls)
+    assert [one.holds != fulls[one.claim] for one in twin] == [False, False, True, True]
+
+
 @pytest.mark.parametrize("name", [name for name in preset_names() if not name.endswith("-small")])
 def test_a_twin_has_the_findings_of_its_full_experiment_in_its_own_names(name: str) -> None:
     full, small = load_experiment(name), PRESETS / f"{name}-small.toml"
