@@ -1,30 +1,25 @@
 """The command line: parse, call, print. Everything heavy is imported inside a command, so --help stays quick."""
 
-import inspect
 import json
 import logging
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from p2p_tally.cli_options import collect_options, takes_options
 from p2p_tally.config import (
     DaemonSettings,
     Federation,
-    Options,
     ServiceSettings,
     Settings,
     SimulationSettings,
-    parse_options,
     read_options,
 )
 from p2p_tally.errors import ConfigError, OperatorError, StoppedError
 
 if TYPE_CHECKING:
-    from runner.measured import MeasuredBytes
-    from runner.payload import CellBytes
     from runner.record import RoundLine, Run
 
 app = typer.Typer(
@@ -55,60 +50,6 @@ RayAddress = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print one line of JSON and nothing else")]
-
-
-def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command every field of the models as an option; it is called with the given ones as one dict `given`."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command).parameters
-        fields = {name: model.about(name) for model in models for name in model.model_fields}
-
-        def wrapper(**values: Any) -> None:
-            given = {name: values.pop(name) for name in fields if name in values}
-            command(given={key: value for key, value in given.items() if value is not None}, **values)
-
-        parameters = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=_annotation(name, about),
-            )
-            for name, about in fields.items()
-        ]
-        parameters += [parameter for name, parameter in own.items() if name != "given"]
-        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        wrapper.__doc__ = command.__doc__
-        wrapper.__name__ = command.__name__
-        return wrapper
-
-    return decorate
-
-
-def _annotation(name: str, about: dict[str, Any]) -> Any:
-    """A switch for yes or no; otherwise text, which the model reads, so that a bad value gets its one-line message."""
-    flag = "--" + name.replace("_", "-")
-    if about["default"] is False:
-        return Annotated[bool | None, typer.Option(flag, help=about["meaning"], show_default=False)]
-    return Annotated[str | None, typer.Option(flag, metavar=about["metavar"], help=_help(about))]
-
-
-def _help(about: dict[str, Any]) -> str:
-    default = "" if about["default"] is None else f" [default: {about['default']}]"
-    return f"{about['meaning']}{default}"
-
-
-def collect_options(
-    given: dict[str, Any], config: Path | None, settings: type[Settings]
-) -> tuple[Federation, Settings]:
-    """The command line's options over those of the file."""
-    if config is None:
-        return parse_options(given, settings)
-    from_file = read_options(config)
-    parse_options(from_file, settings, source=str(config))  # so that a bad key is blamed on the file
-    return parse_options({**from_file, **given}, settings)
 
 
 @app.command()
@@ -315,7 +256,9 @@ def _show_run(run: "Run", as_json: bool) -> None:
 
         _print_json(plain(run.summary()))
     else:
-        _print_run(run)
+        from runner.printed import print_run
+
+        print_run(run)
 
 
 def _print_json(values: dict[str, Any]) -> None:
@@ -334,22 +277,24 @@ def payload(
     """Bytes a peer sends, for each cell of a preset: the paper's accounting, and what this project sends."""
     if runs:
         from runner.measured import measure_runs
+        from runner.printed import print_measured
 
         measured = measure_runs(runs)
         if as_json:
             _print_json({"runs": [cell.as_json() for cell in measured]})
         else:
-            _print_measured(measured)
+            print_measured(measured)
         return
     from runner.experiments import load_experiment
     from runner.payload import cell_bytes
+    from runner.printed import print_payload
 
     experiment = load_experiment(preset)
     cells = [cell_bytes(cell) for cell in experiment.cells]
     if as_json:
         _print_json({"preset": experiment.name, "cells": [cell.as_json() for cell in cells]})
     else:
-        _print_payload(experiment.title, cells)
+        print_payload(experiment.title, cells)
 
 
 @app.command()
@@ -453,79 +398,6 @@ def report(
     else:
         write_report(runs, out, notes or [], accounting)
         print(f"written: {out}")
-
-
-def _print_run(run: "Run") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from runner.record import cell_name
-
-    summary = run.summary()
-    table = Table(
-        title=f"{cell_name(run.federation)} on {run.federation.data}, {summary['topology']}",
-        title_justify="left",
-    )
-    table.add_column("node")
-    for column in ("accuracy %", "tail mean %"):
-        table.add_column(column, justify="right")
-    tails = run.accuracy[run.tail].mean(0)
-    for name, last, tail in zip(run.names[:16], summary["accuracy"], tails, strict=False):
-        table.add_row(name, f"{last:.1f}", f"{tail:.1f}")
-    if len(run.names) > 16:
-        table.add_row(f"... {len(run.names) - 16} more", "", "")
-    console = Console()
-    console.print(table)
-    console.print(
-        f"tail accuracy {summary['tail_accuracy']:.2f} %, peak {summary['peak_accuracy']:.2f} %, "
-        f"spread between peers {summary['cross_peer_std']:.2f}\n"
-        f"sent per peer: payload {in_units(summary['payload_bytes'])}, framed {in_units(summary['framed_bytes'])}; "
-        f"{summary['seconds']:.1f} s\n"
-        f"run folder: {summary['run']}",
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
-def _print_payload(title: str, cells: "list[CellBytes]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"{title}; merges counted as a {cells[0].accounting}", title_justify="left")
-    table.add_column("cell", no_wrap=True)
-    for column in ("bytes/probe", "paper, bytes", "sent here, bytes", "ratio"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for cell in cells:
-        ratio = f"{cell.sent_bytes / cell.payload_bytes:.3f}" if cell.payload_bytes else "-"
-        row = f"{cell.bytes_per_probe:g}", f"{cell.payload_bytes:,}", f"{cell.sent_bytes:,}", ratio
-        table.add_row(cell.name, *row)
-    Console().print(table)
-
-
-def _print_measured(cells: "list[MeasuredBytes]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="Sent by a peer: votes as byte and packed by formula, the rest measured", title_justify="left")
-    table.add_column("cell", no_wrap=True)
-    table.add_column("ballot", no_wrap=True)
-    for column in ("as byte", "as packed", "payload", "framed", "wire"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for cell in cells:
-        row = (cell.as_byte, cell.as_packed, cell.payload, cell.framed, cell.wire)
-        table.add_row(cell.name, cell.ballot, *("–" if value is None else f"{value:,.0f}" for value in row))
-        for kind, counts in cell.kinds.items():
-            table.add_row("", kind, "", "", f"{counts['payload']:,.0f}", f"{counts['framed']:,.0f}", "", style="dim")
-    Console().print(table)
-
-
-def in_units(count: float) -> str:
-    """Bytes for a reader."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 def main() -> None:
