@@ -15,6 +15,7 @@ import numpy as np
 from p2p_tally.errors import FrameError, PeerError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.relay import Relays, Word
+from p2p_tally.node.trickle import Received, Trickle
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.barrier import Arrival, Barrier, Place
@@ -77,6 +78,8 @@ class Mailbox:
         self.say_waiting: Callable[[int, Stage], None] = lambda _round, _stage: None  # tell the neighbours
         self._told_lost: set[NodeName] = set()  # the missed peers that the others know of
         self.answer_waiting: Callable[[NodeName, int], None] = lambda _peer, _round: None
+        self.received: Received = lambda _peer: None
+        self._messages: Counter[NodeName] = Counter()  # that came over a peer's link, whatever became of them
         self._alive: dict[NodeName, float] = {}  # when a peer last gave a sign of life while this node waits
         self._reachable: set[NodeName] = set()  # whose votes can come in the round that is waited in
         self._barrier = Barrier(peers)
@@ -102,13 +105,16 @@ class Mailbox:
 
     async def _wait(self, patience: float, round: int, stage: Stage) -> None:
         """Wait for the awaited; give up on those whose time is up. A peer that says it is itself waiting has more time,
-        up to a bound; this node says so too, to those that may be waiting for it."""
+        up to a bound, and so has one whose bytes still trickle in over a thin link; this node says that it waits too,
+        to those that may be waiting for it."""
         clock = asyncio.get_running_loop().time
         started = clock()
         self._alive = {}
         deadline, reminder = started + patience, started + patience / 2
+        trickle = Trickle(self.received, self._messages, any_message=stage in MERGING)
         while not await self._fill(min(deadline, reminder)):
             now = clock()
+            self._alive.update(dict.fromkeys(filter(trickle.goes_on, self._barrier.missing), now))
             if now >= reminder:
                 reminder = now + patience / 2
                 self.say_waiting(round, stage)
@@ -173,6 +179,7 @@ class Mailbox:
     def deliver(self, peer: NodeName, frame: bytes, framed: int) -> bool:
         """A frame from a link. Never raises for what a peer did; False where it was no message at all."""
         kept_protocol = True
+        self._messages[peer] += 1
         try:
             message = frames.decode(frame, self.limits)
             self.ledger.book_received(peer, message.stage, message.payload, framed)

@@ -56,6 +56,9 @@ class MemoryTransport:
     async def linked(self, peers: Collection[NodeName], patience: float | None) -> list[NodeName]:  # noqa: ARG002
         return []
 
+    def received(self, peer: NodeName) -> int | None:  # noqa: ARG002
+        return None
+
     def open_links(self) -> list[NodeName]:
         return [peer for peer in self._network.doors if peer != self._name]
 

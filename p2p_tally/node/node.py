@@ -136,6 +136,7 @@ class Node:
             self.mailbox.labels = learner.probes.labels_of
         self.mailbox.answer_waiting = self._answer_waiting
         self.mailbox.say_waiting = self._say_waiting
+        self.mailbox.received = transport.received
         self.mailbox.rounds = self.federation.rounds
         self.outbox = Outbox(name, transport, self.ledger)
         # Where the graph stays, all links do.

@@ -45,6 +45,10 @@ class Transport(Protocol):
         """Wait for links that are being made; those of the peers that still have none when the time is up."""
         ...
 
+    def received(self, peer: NodeName) -> int | None:
+        """Bytes that have come over a live link, of messages that are not whole yet too; None: not known."""
+        ...
+
     def open_links(self) -> list[NodeName]:
         """Who can be sent to now."""
         ...

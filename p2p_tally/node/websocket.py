@@ -152,6 +152,11 @@ class WebSocketTransport:
                     await self._changed.wait()
         return opening()
 
+    def received(self, peer: NodeName) -> int | None:
+        link = self.links.get(peer)
+        count = None if link is None else link.meter.count()
+        return None if count is None else count.received
+
     def open_links(self) -> list[NodeName]:
         return in_order(self.links)
 

@@ -419,3 +419,41 @@ async def test_a_waiting_that_is_cancelled_leaves_the_mailbox_usable() -> None:
     assert not mailbox.silent and not mailbox.missed  # nobody's fault
     deliver(mailbox, A, Vote(2, ballot(2)))
     assert values(await gather(mailbox, 2, welcome=(A,))) == {A: [2] * 4}
+
+
+async def test_bytes_that_trickle_in_earn_more_time_but_not_for_ever() -> None:
+    mailbox = make_mailbox()
+    looks = {A: 0, B: 0}
+
+    def received(peer: NodeName) -> int | None:
+        if peer == A:
+            looks[A] += 1
+        return looks.get(peer)
+
+    mailbox.received = received  # a's bytes grow from look to look, b's do not, nobody counts c's
+    gave_up: list[NodeName] = []
+    give_up = mailbox._give_up
+
+    def note(late: list[NodeName], round: int, stage: Stage) -> None:
+        gave_up.extend(late)
+        give_up(late, round, stage)
+
+    mailbox._give_up = note  # type: ignore[method-assign]
+    assert await gather(mailbox, 1, patience=SOON) == {}
+    assert gave_up in ([B, C, A], [C, B, A])
+    assert looks[A] >= 4
+
+
+async def test_whole_messages_beside_the_awaited_ballot_earn_no_time() -> None:
+    mailbox = make_mailbox()
+    looks = 0
+
+    def received(_peer: NodeName) -> int | None:
+        nonlocal looks
+        looks += 1
+        deliver(mailbox, A, Announce(1, b""))  # another word of a has come since the last look
+        return looks
+
+    mailbox.received = received
+    assert await gather(mailbox, 1, patience=SOON, welcome=(A,)) == {}
+    assert looks <= 3, "half way, at the deadline; every half deadline until the tenth where each byte counts"
