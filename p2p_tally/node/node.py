@@ -338,8 +338,8 @@ class Node:
 
     def _rejoin(self, theirs: int) -> None:
         """Go on in the round after the one that the neighbours are in, so that this node's word is there in time."""
-        log.warning("behind: from round %d to %d", self.round, theirs + 1, extra={"event": "catch-up"})
-        self.round = min(theirs + 1, self.federation.rounds)
+        behind, self.round = self.round, min(theirs + 1, self.federation.rounds)
+        log.warning("behind: from round %d to %d", behind, self.round, extra={"event": "catch-up"})
         self._tell_all(Here(self.round))
         self._tell_afar(Here(self.round))
 
