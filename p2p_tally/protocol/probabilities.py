@@ -14,8 +14,8 @@ Precision = Literal["float32", "float16", "int8"]
 
 TYPES: dict[Precision, str] = {"float32": "<f4", "float16": "<f2", "int8": "u1"}
 
-# The sum of a row, as it is written, may stray this far from 1. Halves of up to 65,536 classes stray by 2^-11 of what is
-# a normal number and 2^-25 for each that is not: 0.0025 in all. Parts of a whole may have any sum but 0.
+# The sum of a row, as it is written, may stray this far from 1. Halves of up to 65,536 classes stray by 2^-11 of what
+# is a normal number and 2^-25 for each that is not: 0.0025 in all. Parts of a whole may have any sum but 0.
 SLACK: dict[Precision, float] = {"float32": 1e-3, "float16": 4e-3}
 
 MOST_PARTS = 255
@@ -60,11 +60,12 @@ def _written(rows: np.ndarray, precision: Precision) -> np.ndarray:
 def _read(written: np.ndarray, precision: Precision) -> np.ndarray:
     if precision == "float32":
         return written
+    rows = written.astype(np.float32)
     # Halves are whole multiples of 2^-24, parts are whole: float64 adds either without rounding. 65,536 x 255 parts
     # are still a float32.
-    sums = written.sum(-1, dtype=np.float64, keepdims=True).astype(np.float32)
+    sums = rows.sum(-1, dtype=np.float64, keepdims=True).astype(np.float32)
     with np.errstate(invalid="ignore"):
-        rows: np.ndarray = written.astype(np.float32) / sums
+        rows /= sums
     return rows
 
 

@@ -103,6 +103,15 @@ def test_what_coded_merges_send() -> None:
     assert len({found.payload_bytes for found in cells.values()}) == 1  # the paper counts float32
 
 
+def test_what_rounded_probabilities_send() -> None:
+    """Bytes a probe, to 7 neighbours, of 16 probes in 270 rounds."""
+    cells = {cell.name: cell_bytes(cell) for cell in load_experiment("soft-precision").cells}
+    each = {"tally": 1, "fedmd": 40, "fedmd-float16": 20, "fedmd-int8": 10, "rcfd-int8": 6}
+    for name, count in each.items():
+        assert cells[name].bytes_per_probe == count
+        assert cells[name].sent_bytes == 7 * 16 * 270 * count
+
+
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_loads_and_counts(preset: str) -> None:
     experiment = load_experiment(preset)
