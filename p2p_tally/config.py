@@ -21,6 +21,7 @@ MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fed
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
 EngineName = Literal["exact", "stacked", "auto"]
+SoftPrecision = Literal["float32", "float16", "int8"]
 MergePrecision = Literal["float32", "bfloat16", "int8"]
 MergeWhen = Literal["clock", "drift"]
 MergeOver = Literal["neighbours", "ring"]
@@ -207,6 +208,13 @@ class Federation(Options):
 
     # What only some methods read
     top_k: int = option(3, "rcfd: classes sent a probe", "a whole number from 1", metavar="K", agreed=True, ge=1)
+    soft_precision: SoftPrecision = option(
+        "float32",
+        "fedmd, rcfd, feddf: how probabilities are written; all peers, the sender too, learn from what that leaves",
+        "float32, float16 or int8",
+        metavar="PRECISION",
+        agreed=True,
+    )
     mu: float = option(
         0.001, "fedprox: weight of the proximal term", "a number from 0", metavar="MU", agreed=True, ge=0
     )

@@ -55,7 +55,8 @@ def cell_bytes(cell: Cell) -> CellBytes:
     ballot = 0
     counted = 0
     if method.sent is not Sent.NOTHING and federation.alpha != 1:
-        ballot = BallotFormat(form[method.sent], votes, facts.classes, federation.top_k).largest
+        kind = form[method.sent]
+        ballot = BallotFormat(kind, votes, facts.classes, federation.top_k, federation.soft_precision).largest
         counted = 0 if method.distils_merged else max(0, federation.rounds - warmup)
     others = federation.nodes - 1
     merge = 4 * facts.parameters * (2 if cell.accounting == "star" else others)

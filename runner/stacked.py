@@ -24,6 +24,7 @@ from p2p_tally.learning.schedule import CLOSED, Channel, channel, drifted, evalu
 from p2p_tally.learning.setup import Task, make_model
 from p2p_tally.node.node import Stopwatch, ballot_format
 from p2p_tally.node.transport import Clock
+from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.deadlines import default_quorum
 from p2p_tally.protocol.messages import Here, Ready, Vote
@@ -197,15 +198,14 @@ class Stacked:
 
     def _poll(self, sent: stacked_bytes.Sent, r: int, logits: list[Tensor], speaking: np.ndarray) -> Tensor:
         """What every peer's neighbourhood answers: [N, P, C], or [1, P, C] where all hear the same."""
-        settings, classes = self.federation, self.task.classes
         _, audience = self._graph(r)
         if self.method.sent is Sent.VOTES:
             votes = torch.cat([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
             self._book_votes(sent, r, votes, speaking)
-            histogram = audience.tally(votes, classes, speaking, settings.inverse_agreement)
+            histogram = audience.tally(votes, self.task.classes, speaking, self.federation.inverse_agreement)
             return torch.from_numpy(histogram).to(self.device)
         self._book_votes(sent, r, None, speaking)
-        rows = [_distribution(part.mT, self.method.sent, settings.top_k) for part in logits]
+        rows = [_distribution(part.mT, self.method.sent, self.ballots) for part in logits]
         return audience.mean(torch.cat(rows), speaking)
 
     def _book_votes(self, sent: stacked_bytes.Sent, r: int, votes: np.ndarray | None, speaking: np.ndarray) -> None:
@@ -298,6 +298,8 @@ class Stacked:
 
     def _agreement(self, logits: list[Tensor]) -> float | None:
         """How far the votes of all agree."""
+        if self.method.sent is Sent.SOFT and self.ballots.precision != "float32":  # rounding can make equals
+            logits = [_distribution(part.mT, self.method.sent, self.ballots).mT for part in logits]
         votes = torch.cat([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
         return measure(votes, self.task.classes, None).agreement if len(votes) > 1 else None
 
@@ -339,11 +341,14 @@ def _some(chosen: np.ndarray) -> Sequence[int] | None:
     return None if chosen.all() else np.flatnonzero(chosen).tolist()
 
 
-def _distribution(logits: Tensor, sent: Sent, k: int) -> Tensor:
-    """What peers say of each probe, from logits [n, P, C], as distributions [n, P, C]."""
-    if sent is Sent.SOFT:
+def _distribution(logits: Tensor, sent: Sent, ballots: BallotFormat) -> Tensor:
+    """What peers say of each probe, from logits [n, P, C], as those who hear it have it: distributions [n, P, C]."""
+    if sent is Sent.SOFT and ballots.precision == "float32":
         return logits.softmax(-1)
-    indices, probabilities = answer(logits, sent, k)
+    said = ballots.heard(answer(logits, sent, ballots.k))
+    if not isinstance(said, tuple):
+        return torch.from_numpy(said).to(logits.device)
+    indices, probabilities = said
     rows = torch.zeros(logits.shape)
     rows.scatter_(-1, torch.from_numpy(indices), torch.from_numpy(probabilities))
     return rows.to(logits.device)

@@ -36,6 +36,12 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
             f"--merge-when drift: the method {federation.method} with --alpha {alpha:g} has no votes that tell when; "
             "accepted are tally, fedmd and rcfd with --alpha below 1"
         )
+    if federation.soft_precision != "float32" and not _sends_probabilities(federation):
+        alone = " with --top-k 1" if method.sent is Sent.TOP_K else ""
+        raise ConfigError(
+            f"--soft-precision {federation.soft_precision}: the method {federation.method}{alone} sends no "
+            "probabilities; accepted are fedmd, feddf, and rcfd with --top-k above 1"
+        )
     if federation.warmup == "auto" and not labelled:
         raise ConfigError("--warmup auto: the probes carry no labels to measure accuracy on; give a number of rounds")
     return federation.model_copy(
@@ -47,6 +53,12 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
             "eval_every": federation.eval_every or _cadence(federation.rounds, tail, merge_every, cheap_to_evaluate),
         }
     )
+
+
+def _sends_probabilities(federation: Federation) -> bool:
+    """Whether a ballot has any in it. The one class of a top-1 answer is certain."""
+    sent = METHODS[federation.method].sent
+    return sent is Sent.SOFT or (sent is Sent.TOP_K and federation.top_k > 1)
 
 
 def check_graph(federation: Federation, topology: Topology | None) -> None:

@@ -227,7 +227,7 @@ class Node:
         """Broadcast this node's answer, hear the others'; all at hand, in order of name."""
         heard = await self._hear(r, Vote(r, self.ballots.encode(own, self.mailbox.labels(r))))
         answers = {peer: item for peer, item in heard.items() if not isinstance(item, Ready)}
-        answers[self.name] = own
+        answers[self.name] = self.ballots.heard(own)
         return {member: answers[member] for member in in_order(answers)}
 
     def _weights(self, r: int, polled: dict[NodeName, Answer]) -> np.ndarray | None:
@@ -429,7 +429,8 @@ def ballot_format(learner: Learner) -> BallotFormat:
         Sent.SOFT: "soft",
     }
     sent = METHODS[federation.method].sent
-    ballots = BallotFormat(forms[sent], learner.probes.votes_per_round, learner.classes, federation.top_k)
+    votes = learner.probes.votes_per_round
+    ballots = BallotFormat(forms[sent], votes, learner.classes, federation.top_k, federation.soft_precision)
     if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:
         raise ConfigError(
             f"--rounds {federation.rounds}: accepted is at most {LONG_BALLOT_ROUNDS} where ballots are longer than "

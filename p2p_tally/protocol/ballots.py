@@ -11,12 +11,10 @@ import numpy as np
 from p2p_tally.errors import BallotError
 from p2p_tally.protocol.coding import decode_coded, encode_coded
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size
+from p2p_tally.protocol.probabilities import Precision, read, rounded, width, write
 
 Form = Literal["byte", "packed", "coded", "top-k", "soft"]
 Answer = np.ndarray | tuple[np.ndarray, np.ndarray]
-
-# Sums of a peer's float32 probabilities may stray this far from 1.
-PROBABILITY_SLACK = 1e-3
 
 
 def index_bytes(classes: int) -> int:
@@ -32,6 +30,7 @@ class BallotFormat:
     count: int
     classes: int
     k: int = 1
+    precision: Precision = "float32"  # of probabilities
 
     @property
     def largest(self) -> int:
@@ -45,19 +44,20 @@ class BallotFormat:
                 return packed_size(self.count, self.classes) + 1
             case "top-k":
                 # A single class is certain once its distribution sums to 1: no probability is sent for it.
-                return self.count * self.k * (index_bytes(self.classes) + (4 if self.k > 1 else 0))
+                each = index_bytes(self.classes) + (width(self.precision) if self.k > 1 else 0)
+                return self.count * self.k * each
             case "soft":
-                return self.count * self.classes * 4
+                return self.count * self.classes * width(self.precision)
 
     def encode(self, answer: Answer, labels: np.ndarray | None = None) -> bytes:
         """`labels` are the probes' own, -1 where there is none: what all peers know need not be sent."""
         if isinstance(answer, tuple):
             indices, probabilities = answer
-            tail = probabilities.astype("<f4", copy=False).tobytes() if self.k > 1 else b""
+            tail = write(probabilities, self.precision) if self.k > 1 else b""
             return self._indices(indices) + tail
         match self.form:
             case "soft":
-                return answer.astype("<f4", copy=False).tobytes()
+                return write(answer, self.precision)
             case "packed":
                 return encode_packed(answer, self.classes)
             case "coded":
@@ -79,9 +79,15 @@ class BallotFormat:
             case "top-k":
                 return self._top_k(ballot)
             case "soft":
-                soft = np.frombuffer(ballot, "<f4").reshape(self.count, self.classes)
-                _check_probabilities(soft)
-                return soft
+                return read(ballot, self.precision, self.classes)
+
+    def heard(self, answer: Answer) -> Answer:
+        """An answer as its ballot's readers have it. Who wrote it tallies this one too, or tallies would differ."""
+        if self.precision == "float32":
+            return answer
+        if isinstance(answer, tuple):
+            return answer[0], rounded(answer[1], self.precision)
+        return rounded(answer, self.precision) if self.form == "soft" else answer
 
     @property
     def _index_type(self) -> str:
@@ -103,12 +109,4 @@ class BallotFormat:
         ordered = np.sort(indices, axis=1)
         if (ordered[:, 1:] == ordered[:, :-1]).any():
             raise BallotError("a class twice for one probe", reason="ballot-class")
-        probabilities = np.frombuffer(ballot[split:], "<f4").reshape(self.count, self.k)
-        _check_probabilities(probabilities)
-        return indices, probabilities
-
-
-def _check_probabilities(rows: np.ndarray) -> None:
-    """Each row is a distribution. NaN fails both comparisons."""
-    if not (rows >= 0).all() or not (np.abs(rows.sum(1, dtype=np.float64) - 1) <= PROBABILITY_SLACK).all():
-        raise BallotError("rows that are no probabilities", reason="ballot-probability")
+        return indices, read(ballot[split:], self.precision, self.k)

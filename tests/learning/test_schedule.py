@@ -341,6 +341,28 @@ def test_drift_needs_votes(options: dict[str, object]) -> None:
         resolved(merge_when="drift", **options)
 
 
+# --- probabilities in fewer bits
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+@pytest.mark.parametrize("method", ["tally", "local", "no-consensus", "fedavg", "fedprox", "diloco"])
+def test_precision_needs_probabilities(method: str, precision: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved(method=method, soft_precision=precision)
+    assert str(caught.value) == (
+        f"--soft-precision {precision}: the method {method} sends no probabilities; "
+        "accepted are fedmd, feddf, and rcfd with --top-k above 1"
+    )
+    assert resolved(method=method, soft_precision="float32").soft_precision == "float32"
+
+
+def test_a_single_class_has_no_probability_to_round() -> None:
+    with pytest.raises(ConfigError, match="the method rcfd with --top-k 1 sends no probabilities"):
+        resolved(method="rcfd", top_k=1, soft_precision="int8")
+    for method in ("fedmd", "feddf", "rcfd"):
+        assert resolved(method=method, soft_precision="int8").soft_precision == "int8"
+
+
 @pytest.mark.parametrize("options", [{"merge_when": "drift"}, {"merge_top_k": 0.1}])
 def test_some_merges_need_a_mesh(options: dict[str, object]) -> None:
     federation = resolved(**options)

@@ -52,6 +52,11 @@ async def test_coded_merges_give_the_same_bits_and_bytes(
     await test_same_bits_and_same_bytes(method, options, 2, tmp_path)
 
 
+@pytest.mark.parametrize(("method", "precision"), [("fedmd", "int8"), ("rcfd", "float16")])
+async def test_rounded_probabilities_give_the_same_bits_and_bytes(method: str, precision: str, tmp_path: Path) -> None:
+    await test_same_bits_and_same_bytes(method, {"soft_precision": precision}, 0, tmp_path)
+
+
 async def test_merges_by_drift_come_in_the_same_rounds(tmp_path: Path) -> None:
     options = {"merge_when": "drift", "merge_threshold": 0.6, "merge_precision": "int8", "merge_every": 3}
     federation = small(nodes=4, eval_every=1, rounds=20, local_steps=5, lr=0.003, **options)

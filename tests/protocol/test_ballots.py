@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from p2p_tally.errors import BallotError
 from p2p_tally.protocol.ballots import BallotFormat, Form, index_bytes
 from p2p_tally.protocol.packed import vote_width
+from p2p_tally.protocol.probabilities import Precision
 
 class_counts = st.sampled_from([1, 2, 3, 10, 16, 17, 255, 256, 257, 65_535, 65_536]) | st.integers(1, 65_536)
 counts = st.integers(0, 70)
@@ -66,6 +67,31 @@ def test_exact_lengths(form: Form, count: int, classes: int, k: int, length: int
     assert ballots.largest == length
     encoded = len(ballots.encode(some_answer(ballots, 0)))
     assert encoded <= length if form == "coded" else encoded == length
+
+
+@pytest.mark.parametrize(
+    ("form", "classes", "k", "float16", "int8"),
+    [("soft", 10, 1, 20, 10), ("soft", 2048, 1, 4096, 2048), ("top-k", 10, 3, 9, 6), ("top-k", 257, 3, 12, 9)],
+)
+def test_bytes_a_probe_in_fewer_bits(form: Form, classes: int, k: int, float16: int, int8: int) -> None:
+    for precision, each in (("float16", float16), ("int8", int8)):
+        ballots = BallotFormat(form, 5, classes, k, precision)  # type: ignore[arg-type]
+        answer = some_answer(ballots, 0)
+        assert ballots.largest == len(ballots.encode(answer)) == 5 * each
+
+
+@given(st.sampled_from(["top-k", "soft"]), st.sampled_from(["float32", "float16", "int8"]), st.integers(0, 20), seeds)
+@settings(max_examples=100)
+def test_a_sender_has_what_its_readers_have(form: Form, precision: Precision, count: int, seed: int) -> None:
+    ballots = BallotFormat(form, count, 12, 4, precision)
+    answer = some_answer(ballots, seed)
+    read, own = ballots.decode(ballots.encode(answer)), ballots.heard(answer)
+    if form == "soft":
+        read, own = (None, read), (None, own)
+    else:
+        np.testing.assert_array_equal(read[0], own[0])
+    assert read[1].dtype == own[1].dtype == np.float32
+    assert read[1].tobytes() == own[1].tobytes()  # type: ignore[union-attr]
 
 
 def some_answer(ballots: BallotFormat, seed: int) -> Any:
@@ -155,19 +181,26 @@ def test_ballots_by_hand() -> None:
     assert BallotFormat("soft", 1, 2).encode(half).hex() == "0000003f" * 2
 
 
-@given(st.binary(max_size=40), st.sampled_from(["byte", "packed", "coded", "top-k", "soft"]), st.integers(1, 300))
-@settings(max_examples=400)
-def test_any_bytes_are_an_answer_or_a_ballot_error(ballot: bytes, form: Form, classes: int) -> None:
+@given(
+    st.binary(max_size=40),
+    st.sampled_from(["byte", "packed", "coded", "top-k", "soft"]),
+    st.integers(1, 300) | st.integers(1, 4),
+    st.sampled_from(["float32", "float16", "int8"]),
+)
+@settings(max_examples=600)
+def test_any_bytes_are_an_answer_or_a_ballot_error(
+    ballot: bytes, form: Form, classes: int, precision: Precision
+) -> None:
     k = min(3, classes)
-    each = max(1, BallotFormat(form, 1, classes, k).largest)
+    each = max(1, BallotFormat(form, 1, classes, k, precision).largest)
     for count in {0, 1, len(ballot) // each, len(ballot)}:
-        ballots = BallotFormat(form, count, classes, k)
+        ballots = BallotFormat(form, count, classes, k, precision)
         try:
             answer = ballots.decode(ballot)
         except BallotError as error:
             assert error.reason.startswith("ballot-")
             continue
-        if form != "coded":
+        if form != "coded" and precision == "float32":
             assert ballots.encode(answer) == ballot  # one ballot for an answer: a second copy has the same bytes
         if isinstance(answer, tuple):
             assert answer[0].shape == answer[1].shape == (count, k)
@@ -176,9 +209,10 @@ def test_any_bytes_are_an_answer_or_a_ballot_error(ballot: bytes, form: Form, cl
             assert answer.shape == (count,) and (answer < classes).all()
 
 
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("form", ["byte", "packed", "top-k", "soft"])
-def test_every_other_length_is_refused(form: Form) -> None:
-    ballots = BallotFormat(form, 5, 10, 3)
+def test_every_other_length_is_refused(form: Form, precision: Precision) -> None:
+    ballots = BallotFormat(form, 5, 10, 3, precision)
     ballot = ballots.encode(some_answer(ballots, 1))
     for wrong in (b"", ballot[:-1], ballot + b"\x00", ballot * 2):
         with pytest.raises(BallotError) as caught:

@@ -92,7 +92,7 @@ def test_what_is_sent_here() -> None:
 def test_what_coded_merges_send() -> None:
     """As the runs' ledgers have it: 601 or 602 parameters a segment, in 3 blocks, each with a scale."""
     cells = {cell.name: cell_bytes(cell) for cell in load_experiment("merge-precision").cells}
-    votes = 7 * 16 * 270
+    votes = 7 * 9 * 270  # coded: at most a byte more than packed
     assert {name: found.sent_bytes - votes for name, found in cells.items()} == {
         "float32": 6 * 2 * 7 / 8 * 4 * 4810,
         "bfloat16": 6 * 2 * 7 / 8 * 2 * 4810,
@@ -101,6 +101,15 @@ def test_what_coded_merges_send() -> None:
         "int8-top10": 2 * 7 / 8 * ((4810 + 8 * 3 * 4) + 5 * 8 * (61 + 4 + 40)),
     }
     assert len({found.payload_bytes for found in cells.values()}) == 1  # the paper counts float32
+
+
+def test_what_rounded_probabilities_send() -> None:
+    """Bytes a probe, to 7 neighbours, of 16 probes in 270 rounds."""
+    cells = {cell.name: cell_bytes(cell) for cell in load_experiment("soft-precision").cells}
+    each = {"tally": 1, "fedmd": 40, "fedmd-float16": 20, "fedmd-int8": 10, "rcfd-int8": 6}
+    for name, count in each.items():
+        assert cells[name].bytes_per_probe == count
+        assert cells[name].sent_bytes == 7 * 16 * 270 * count
 
 
 @pytest.mark.parametrize("preset", preset_names())

@@ -8,7 +8,7 @@ import math
 import random
 import tomllib
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from p2p_tally.config import Federation, NodeSettings, parse_options, read_options
 from p2p_tally.ids import NodeName
+from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import METHODS
 from p2p_tally.node import memory
 from runner import simulate as module
@@ -57,6 +58,33 @@ def test_a_runs_ledger_equals_the_closed_form(method: str, topology: str) -> Non
     run = simulate(federation)
     cell = Cell(method, federation, DIGITS, "star")
     assert run.summary()["payload_bytes"] == cell_bytes(cell).sent_bytes
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+@pytest.mark.parametrize("method", ["fedmd", "rcfd", "feddf"])
+def test_so_it_does_with_rounded_probabilities(method: str, precision: str) -> None:
+    federation = small(method=method, soft_precision=precision)
+    cell = Cell(method, federation, DIGITS, "star")
+    assert simulate(federation).summary()["payload_bytes"] == cell_bytes(cell).sent_bytes
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+@pytest.mark.parametrize("method", ["fedmd", "rcfd"])
+def test_all_peers_learn_from_the_same_rounded_answers(
+    method: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each node's own among them: one that took its own unrounded would have another target than its neighbours."""
+    target, seen = Learner._target, []
+
+    def watched(self: Learner, answers: Any, weights: Any) -> Any:
+        made = target(self, answers, weights)
+        seen.append(made.numpy().tobytes())
+        return made
+
+    monkeypatch.setattr(Learner, "_target", watched)
+    simulate(small(method=method, soft_precision=precision, merge_every=0))
+    assert len(seen) == 4 * 6  # nodes x open rounds
+    assert len(set(seen)) == 6
 
 
 def test_a_channel_of_no_weight_sends_nothing() -> None:
