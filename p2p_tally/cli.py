@@ -234,7 +234,12 @@ def node(
     daemon = Daemon(federation, settings, membership=membership, resume_round=resume_round, inherited=inherited)
     if report:
         task = daemon.task
-        sizes = {"classes": task.classes, "probes": len(task.probes.examples), "test": len(task.test)}
+        sizes = {
+            "classes": task.classes,
+            "probes": len(task.probes.examples),
+            "test": len(task.test),
+            "parameters": len(daemon.learner.parameters),
+        }
         _print_json({"federation": task.federation.model_dump(mode="json"), "sizes": sizes})
         daemon.recorder.on_line = _print_json
     else:
@@ -459,6 +464,7 @@ def _print_run(run: "Run") -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from p2p_tally.learning.architectures import holders, of_rank
     from runner.record import cell_name
 
     summary = run.summary()
@@ -467,13 +473,17 @@ def _print_run(run: "Run") -> None:
         title_justify="left",
     )
     table.add_column("node")
+    mixed = len(holders(run.federation)) > 1
+    if mixed:
+        table.add_column("model")
     for column in ("accuracy %", "tail mean %"):
         table.add_column(column, justify="right")
     tails = run.accuracy[run.tail].mean(0)
-    for name, last, tail in zip(run.names[:16], summary["accuracy"], tails, strict=False):
-        table.add_row(name, f"{last:.1f}", f"{tail:.1f}")
+    for rank, name in enumerate(run.names[:16]):
+        model = [of_rank(run.federation, rank).model] if mixed else []
+        table.add_row(name, *model, f"{summary['accuracy'][rank]:.1f}", f"{tails[rank]:.1f}")
     if len(run.names) > 16:
-        table.add_row(f"... {len(run.names) - 16} more", "", "")
+        table.add_row(f"... {len(run.names) - 16} more")
     console = Console()
     console.print(table)
     console.print(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from p2p_tally.ids import derive_seed, ranked_names
+from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.consensus import measure
 from p2p_tally.learning.learner import Learner, answer
 from p2p_tally.learning.methods import METHODS, Sent
@@ -50,13 +51,13 @@ def is_faster(task: Task) -> bool:
     """Whether to stack these peers rather than run them one by one."""
     if task.federation.nodes < FASTER_FROM:
         return False
-    model = make_model(task, ranked_names(1)[0])
-    small = sum(p.numel() for p in model.parameters()) <= SMALL_MODEL
-    return small and layers_of(model) is not None
+    names = ranked_names(task.federation.nodes)
+    models = (make_model(task, names[ranks[0]], ranks[0]) for ranks in holders(task.federation).values())
+    return all(layers_of(model) and sum(p.numel() for p in model.parameters()) <= SMALL_MODEL for model in models)
 
 
 class Stacked:
-    """A federation whose peers all have the same architecture."""
+    """A federation whose peers are batched by architecture."""
 
     def __init__(
         self, task: Task, topology: Topology, device: str, threads: int, clock: Clock = time.perf_counter
@@ -69,7 +70,7 @@ class Stacked:
         self.stack = Peers(task, device, threads)
         self.names = self.stack.names
         self.device = self.stack.device
-        self.ballots = ballot_format(self.stack.template)
+        self.ballots = ballot_format(self.stack.groups[0].template)
         coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
         # A peer alone has nobody to send a change to.
         sends_changes = not coding.plain and bool(self.federation.merge_every) and len(self.names) > 1
@@ -160,7 +161,7 @@ class Stacked:
             watch.lap("evaluate")
             lines.book(sent, seconds)
             logs = self.stack.each(lambda block: block.measured(lines.probes).log_softmax(1).mT.contiguous().cpu())
-            lines.write(r, evaluations, merged, torch.cat(logs))  # [N, P, C]
+            lines.write(r, evaluations, merged, self.stack.by_rank(logs))  # [N, P, C]
         else:
             lines.book(sent, seconds)
 
@@ -200,13 +201,16 @@ class Stacked:
         settings, classes = self.federation, self.task.classes
         _, audience = self._graph(r)
         if self.method.sent is Sent.VOTES:
-            votes = torch.cat([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
+            votes = self._votes(logits)
             self._book_votes(sent, r, votes, speaking)
             histogram = audience.tally(votes, classes, speaking, settings.inverse_agreement)
             return torch.from_numpy(histogram).to(self.device)
         self._book_votes(sent, r, None, speaking)
         rows = [_distribution(part.mT, self.method.sent, settings.top_k) for part in logits]
-        return audience.mean(torch.cat(rows), speaking)
+        return audience.mean(self.stack.by_rank(rows), speaking)
+
+    def _votes(self, logits: list[Tensor]) -> np.ndarray:
+        return self.stack.by_rank([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
 
     def _book_votes(self, sent: stacked_bytes.Sent, r: int, votes: np.ndarray | None, speaking: np.ndarray) -> None:
         if self.ballots.form != "coded" or votes is None:  # every ballot is as long as any other
@@ -269,7 +273,8 @@ class Stacked:
         x, labels = self.task.probes.sample(r)
         assert labels is not None
         labels = labels.flatten()
-        votes = torch.cat(self.stack.each(lambda block: block.measured(x).mT.contiguous().argmax(-1).cpu()))  # [N, P]
+        parts = self.stack.each(lambda block: block.measured(x).mT.contiguous().argmax(-1).cpu())
+        votes = self.stack.by_rank(parts)  # [N, P]
         return (votes == labels).sum(1).numpy(), max(1, int((labels != NO_LABEL).sum()))
 
     def _wait_for_half(
@@ -298,7 +303,7 @@ class Stacked:
 
     def _agreement(self, logits: list[Tensor]) -> float | None:
         """How far the votes of all agree."""
-        votes = torch.cat([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
+        votes = self._votes(logits)
         return measure(votes, self.task.classes, None).agreement if len(votes) > 1 else None
 
     def _merge_is_due(self, r: int, agreement: float | None) -> bool:

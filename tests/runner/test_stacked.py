@@ -16,7 +16,7 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.methods import METHODS
 from p2p_tally.learning.setup import prepare
-from runner import stacked_peers
+from runner import stacked_group
 from runner.lines import Lines
 from runner.record import Run
 from runner.simulate import Engine, EngineName, Exact, make_topology, simulate
@@ -143,7 +143,7 @@ def test_peers_that_take_a_step_alone_keep_their_own_count() -> None:
 
 def test_any_other_model_goes_through_vmap() -> None:
     federation = fifty(model="cnn", width=4, depth=2, rounds=8, nodes=3, merge_every=4)
-    assert layers_of(Stacked(prepare(federation), make_topology(federation), "cpu", 1).stack.template.model) is None
+    assert layers_of(Stacked(prepare(federation), make_topology(federation), "cpu", 1).stack.groups[0].template.model) is None
     assert_agree(federation)
 
 
@@ -192,7 +192,7 @@ def test_threads_and_blocks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> No
 
     one = digests(1)
     assert digests(2) == one
-    monkeypatch.setattr(stacked_peers, "BLOCK_PARAMETERS", 16 * 4810)
+    monkeypatch.setattr(stacked_group, "BLOCK_PARAMETERS", 16 * 4810)
     assert digests(2) == one
 
 
