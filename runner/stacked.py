@@ -41,8 +41,9 @@ from topologies import Topology
 log = logging.getLogger(__name__)
 
 # Where `auto` stacks. Measured on two cores with perceptrons on digits: 2.4 times as fast as exact at 2 peers of 4,810
-# parameters, 6 at 8, 23 at 64; 1.3 at 8 peers of half a million. Other models gain little on a CPU (a CNN 1.2), and
-# not every module can be batched: those are left to exact unless stacked is asked for.
+# parameters, 6 at 8, 23 at 64; 1.3 at 8 peers of half a million; about 2 where no two peers have the same model. Other
+# models gain little on a CPU (a CNN 1.2), and not every module can be batched: those are left to exact unless stacked
+# is asked for.
 FASTER_FROM = 2
 SMALL_MODEL = 1 << 20
 

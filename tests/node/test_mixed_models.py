@@ -66,3 +66,19 @@ async def test_a_checkpoint_of_another_model_is_refused_in_one_line(tmp_path: Pa
         ConfigError, match="--resume: the checkpoint is of a model of 4810 parameters, this one has 610"
     ):
         await run_all(other)
+
+
+def forget_the_last(checkpoints: Path) -> None:
+    """As if all had been stopped after round 4."""
+    for last in checkpoints.glob("*/checkpoint-00000008.safetensors"):
+        last.unlink()
+
+
+async def test_going_on_from_a_checkpoint_ends_in_the_same_bits(tmp_path: Path) -> None:
+    federation = small(nodes=3, merge_every=0, model="mlp:8,cnn:4x2,mlp", eval_every=7)
+    straight = await run_all(make_daemons(federation, tmp_path, checkpoint_every=4))
+    forget_the_last(tmp_path / "checkpoints")
+    resumed = await run_all(make_daemons(federation, tmp_path, checkpoint_every=4, resume=True))
+    for field in ("parameters_sha256", "payload_bytes", "round"):
+        assert [one[field] for one in resumed] == [one[field] for one in straight]
+    assert len({one["parameters_sha256"] for one in resumed}) == 3
