@@ -175,7 +175,12 @@ def node(
     daemon = Daemon(federation, settings, membership=membership, resume_round=resume_round, inherited=inherited)
     if report:
         task = daemon.task
-        sizes = {"classes": task.classes, "probes": len(task.probes.examples), "test": len(task.test)}
+        sizes = {
+            "classes": task.classes,
+            "probes": len(task.probes.examples),
+            "test": len(task.test),
+            "parameters": len(daemon.learner.parameters),
+        }
         _print_json({"federation": task.federation.model_dump(mode="json"), "sizes": sizes})
         daemon.recorder.on_line = _print_json
     else:

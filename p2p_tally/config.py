@@ -299,10 +299,12 @@ class Federation(Options):
     context: int = option(256, "text: tokens in a window", "a whole number from 1", metavar="T", agreed=True, ge=1)
     model: str = option(
         "auto",
-        "the model",
-        "auto, mlp, cnn, resnet18, tinygpt or package.module:function",
-        metavar="MODEL",
-        min_length=1,
+        "the model; several, separated by commas, are dealt out to the nodes by rank; mlp:64x2 has a width and a depth "
+        "of its own",
+        "auto, mlp, cnn, resnet18, tinygpt or package.module:function, or several of these separated by commas; "
+        "mlp, cnn and tinygpt also with a size, as mlp:WIDTH or mlp:WIDTHxDEPTH",
+        metavar="MODEL,...",
+        pattern=r"^[^,\s]+(,[^,\s]+)*$",
     )
     width: int = option(
         0, "width of mlp, cnn and tinygpt; 0: the model's own", "a whole number from 0", metavar="W", ge=0

@@ -41,6 +41,7 @@ class Child:
     log: Path
     lines: dict[int, dict[str, Any]] = field(default_factory=dict)
     last: int = 0
+    parameters: int | None = None  # of its model, once it has told
     final: dict[str, Any] | None = None
 
     @property

@@ -17,7 +17,19 @@ from typing import Any
 
 from p2p_tally.errors import ConfigError
 
-METRICS = ("tail", "peak", "spread", "perplexity", "best_perplexity", "payload", "framed", "wire", "tail_std")
+METRICS = (
+    "tail",
+    "tail_smallest",  # of the peers with the smallest models, and with the largest, where they differ
+    "tail_largest",
+    "peak",
+    "spread",
+    "perplexity",
+    "best_perplexity",
+    "payload",
+    "framed",
+    "wire",
+    "tail_std",
+)
 FUNCTIONS: Mapping[str, Callable[..., float]] = {"abs": abs, "min": min, "max": max}
 OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: lambda a, b: a + b,

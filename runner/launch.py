@@ -13,6 +13,7 @@ from typing import Any
 from p2p_tally.config import Federation, ServiceSettings, write_options
 from p2p_tally.errors import OperatorError, StoppedError
 from p2p_tally.ids import ranked_names
+from p2p_tally.learning.architectures import check_models
 from runner import made
 from runner.daemons import Child, Daemons, LocalDaemons, Plan
 from runner.folder import CHECKPOINTS, RunFolder
@@ -38,6 +39,7 @@ def launch(
     where: Daemons | None = None,
 ) -> Run:
     """Run a federation as daemons. `settings.out` is the run folder; with `resume`, one that holds a stopped run."""
+    check_models(federation)  # here, and not first in every daemon
     where = where or LocalDaemons()
     with where:
         return asyncio.run(Launcher(federation, settings, on_line or (lambda _: None), resume, where).run())
@@ -111,6 +113,7 @@ class Launcher:
             said = json.loads(text)
             if "federation" in said:
                 self._begin(Federation.parse(said["federation"]), kept)
+                child.parameters = said["sizes"].pop("parameters")
                 self.sizes = said["sizes"]
             elif "final" in said:
                 child.final = said
@@ -214,7 +217,10 @@ class Launcher:
             "" if child.final is None else child.final["parameters_sha256"] for child in self.children
         ]
         run.seconds = time.perf_counter() - started
+        sizes = [child.parameters for child in self.children if child.parameters is not None]
         run.made = replace(made.here("launch", self.settings.device), **self.sizes)
+        if len(sizes) == len(self.children):
+            run.made = replace(run.made, parameters=made.one_or_each(sizes))
         carried = [child.final["wire_bytes"] for child in self.children if child.final is not None]
         run.wire_bytes = sum(carried) / len(carried) or None  # 0: this kernel does not count
         folder.finish(run)

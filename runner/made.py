@@ -23,13 +23,18 @@ class Made:
     cpu: str | None = None
     cores: int | None = None
     classes: int | None = None
-    parameters: int | None = None  # of one peer's model
+    parameters: int | list[int] | None = None  # of a peer's model; of each, by rank, where they differ
     private: int | None = None  # examples of all peers together; of text, windows
     probes: int | None = None
     test: int | None = None
 
     def write(self, folder: Path) -> None:
         (folder / NAME).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+
+def one_or_each(sizes: list[int]) -> int | list[int]:
+    """Parameters of the peers' models as `Made` has them."""
+    return sizes[0] if len(set(sizes)) == 1 else sizes
 
 
 def here(engine: str, device: str | None = None) -> Made:

@@ -71,6 +71,8 @@ def _closed_form(cell: CellResults, ballot: BallotCoding) -> float | None:
     classes, parameters = cell.classes or made.classes, made.parameters or cell.parameters
     if classes is None or parameters is None:
         return None
+    if isinstance(parameters, list):  # peers with different models do not merge: no parameters are sent
+        parameters = max(parameters)
     federation = cell.federation
     windows = federation.probes_per_round * federation.context if predicts_tokens(federation) else None
     other = federation.model_copy(update={"ballot": ballot})

@@ -3,6 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
+from p2p_tally.learning.architectures import holders, of_rank
 from runner.measured import MeasuredBytes
 from runner.payload import CellBytes
 from runner.record import Run, cell_name
@@ -15,13 +16,17 @@ def print_run(run: Run) -> None:
         title_justify="left",
     )
     table.add_column("node")
+    mixed = len(holders(run.federation)) > 1
+    if mixed:
+        table.add_column("model")
     for column in ("accuracy %", "tail mean %"):
         table.add_column(column, justify="right")
     tails = run.accuracy[run.tail].mean(0)
-    for name, last, tail in zip(run.names[:16], summary["accuracy"], tails, strict=False):
-        table.add_row(name, f"{last:.1f}", f"{tail:.1f}")
+    for rank, name in enumerate(run.names[:16]):
+        model = [of_rank(run.federation, rank).model] if mixed else []
+        table.add_row(name, *model, f"{summary['accuracy'][rank]:.1f}", f"{tails[rank]:.1f}")
     if len(run.names) > 16:
-        table.add_row(f"... {len(run.names) - 16} more", "", "")
+        table.add_row(f"... {len(run.names) - 16} more")
     console = Console()
     console.print(table)
     console.print(

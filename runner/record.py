@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from p2p_tally.config import Federation
+from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.schedule import in_tail
 from runner.made import Made
 
@@ -85,6 +86,7 @@ class Run:
             "peak_accuracy": float(np.nanmean(accuracy, 1).max()),
             "cross_peer_std": float(np.nanstd(tail, 1).mean()),
             **self._perplexity(),
+            **self._by_model(tail),
             "accuracy": last.accuracy,
             "payload_bytes": whole(last.payload_bytes),
             "framed_bytes": whole(last.framed_bytes),
@@ -93,6 +95,14 @@ class Run:
             "seconds": self.seconds,
             "run": str(self.folder) if self.folder else None,
         }
+
+    def _by_model(self, tail: np.ndarray) -> dict[str, Any]:
+        """Where the peers hold different models: tail accuracy of each, and the parameters of each peer's."""
+        held = holders(self.federation)
+        if len(held) == 1:
+            return {}
+        tails = {model: float(np.nanmean(tail[:, ranks])) for model, ranks in held.items()}
+        return {"tail_by_model": tails, "parameters": self.made.parameters}
 
     def _perplexity(self) -> dict[str, float]:
         """Of language models also the exponential of the tail's mean loss."""

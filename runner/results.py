@@ -109,6 +109,10 @@ def _metrics(run: Run) -> dict[str, float]:
     }
     if run.wire_bytes is not None:
         metrics["wire"] = run.wire_bytes
+    if isinstance(run.made.parameters, list):
+        sizes, tails = np.array(run.made.parameters), run.accuracy[run.tail]  # [N], [tail, N]
+        metrics["tail_smallest"] = float(np.nanmean(tails[:, sizes == sizes.min()]))
+        metrics["tail_largest"] = float(np.nanmean(tails[:, sizes == sizes.max()]))
     if "tail_perplexity" in summary:
         metrics["perplexity"] = summary["tail_perplexity"]
         with np.errstate(over="ignore"):

@@ -24,7 +24,7 @@ from p2p_tally.node.node import Node, RoundReport
 from runner.folder import RunFolder
 from runner.keeper import Keepable, Keeper, State, checkpoints_of
 from runner.lines import Lines, OnLine
-from runner.made import here
+from runner.made import here, one_or_each
 from runner.record import Run
 from runner.stacked import Stacked, is_faster
 from topologies import Topology, TopologyError, build
@@ -101,7 +101,7 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
         started = time.perf_counter()
         players.play(Lines(task, run, [on_line]))
         run.seconds = time.perf_counter() - started
-        run.parameters_sha256 = [learner.parameters.sha256() for learner in players.peers()]
+        _take_models(run, players)
         return run
     folder = RunFolder.reopen(settings.out) if resume else RunFolder(settings.out)
     try:
@@ -116,15 +116,23 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
             keeper.take_up()
         players.play(lines)
         run.seconds = keeper.seconds_played
-        for name, learner in zip(names, players.peers(), strict=True):
-            run.made = replace(run.made, parameters=len(learner.parameters))
-            run.parameters_sha256.append(learner.parameters.sha256())
-            learner.save_model(folder.path / f"{name}.safetensors")
+        _take_models(run, players)
         folder.finish(run)
         folder.drop_checkpoints()
     finally:
         folder.close()
     return run
+
+
+def _take_models(run: Run, players: Engine) -> None:
+    """What a run notes of its final models; into its folder, if it has one, the models themselves."""
+    sizes = []
+    for name, learner in zip(run.names, players.peers(), strict=True):
+        sizes.append(len(learner.parameters))
+        run.parameters_sha256.append(learner.parameters.sha256())
+        if run.folder is not None:
+            learner.save_model(run.folder / f"{name}.safetensors")
+    run.made = replace(run.made, parameters=one_or_each(sizes))
 
 
 def _choose_engine(wanted: EngineName, task: Task, device: str) -> EngineName:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from p2p_tally.ids import derive_seed, ranked_names
+from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.consensus import measure
 from p2p_tally.learning.learner import Learner, answer
 from p2p_tally.learning.methods import METHODS, Sent
@@ -41,8 +42,9 @@ from topologies import Topology
 log = logging.getLogger(__name__)
 
 # Where `auto` stacks. Measured on two cores with perceptrons on digits: 2.4 times as fast as exact at 2 peers of 4,810
-# parameters, 6 at 8, 23 at 64; 1.3 at 8 peers of half a million. Other models gain little on a CPU (a CNN 1.2), and
-# not every module can be batched: those are left to exact unless stacked is asked for.
+# parameters, 6 at 8, 23 at 64; 1.3 at 8 peers of half a million; about 2 where no two peers have the same model. Other
+# models gain little on a CPU (a CNN 1.2), and not every module can be batched: those are left to exact unless stacked
+# is asked for.
 FASTER_FROM = 2
 SMALL_MODEL = 1 << 20
 
@@ -51,13 +53,13 @@ def is_faster(task: Task) -> bool:
     """Whether to stack these peers rather than run them one by one."""
     if task.federation.nodes < FASTER_FROM:
         return False
-    model = make_model(task, ranked_names(1)[0])
-    small = sum(p.numel() for p in model.parameters()) <= SMALL_MODEL
-    return small and layers_of(model) is not None
+    names = ranked_names(task.federation.nodes)
+    models = (make_model(task, names[ranks[0]], ranks[0]) for ranks in holders(task.federation).values())
+    return all(layers_of(model) and sum(p.numel() for p in model.parameters()) <= SMALL_MODEL for model in models)
 
 
 class Stacked:
-    """A federation whose peers all have the same architecture."""
+    """A federation whose peers are batched by architecture."""
 
     def __init__(
         self, task: Task, topology: Topology, device: str, threads: int, clock: Clock = time.perf_counter
@@ -70,7 +72,7 @@ class Stacked:
         self.stack = Peers(task, device, threads)
         self.names = self.stack.names
         self.device = self.stack.device
-        self.ballots = ballot_format(self.stack.template)
+        self.ballots = ballot_format(self.stack.groups[0].template)
         coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
         # A peer alone has nobody to send a change to.
         sends_changes = not coding.plain and bool(self.federation.merge_every) and len(self.names) > 1
@@ -161,7 +163,7 @@ class Stacked:
             watch.lap("evaluate")
             lines.book(sent, seconds)
             logs = self.stack.each(lambda block: block.measured(lines.probes).log_softmax(1).mT.contiguous().cpu())
-            lines.write(r, evaluations, merged, torch.cat(logs))  # [N, P, C]
+            lines.write(r, evaluations, merged, self.stack.by_rank(logs))  # [N, P, C]
         else:
             lines.book(sent, seconds)
 
@@ -200,13 +202,16 @@ class Stacked:
         """What every peer's neighbourhood answers: [N, P, C], or [1, P, C] where all hear the same."""
         _, audience = self._graph(r)
         if self.method.sent is Sent.VOTES:
-            votes = torch.cat([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
+            votes = self._votes(logits)
             self._book_votes(sent, r, votes, speaking)
             histogram = audience.tally(votes, self.task.classes, speaking, self.federation.inverse_agreement)
             return torch.from_numpy(histogram).to(self.device)
         self._book_votes(sent, r, None, speaking)
         rows = [_distribution(part.mT, self.method.sent, self.ballots) for part in logits]
-        return audience.mean(torch.cat(rows), speaking)
+        return audience.mean(self.stack.by_rank(rows), speaking)
+
+    def _votes(self, logits: list[Tensor]) -> np.ndarray:
+        return self.stack.by_rank([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
 
     def _book_votes(self, sent: stacked_bytes.Sent, r: int, votes: np.ndarray | None, speaking: np.ndarray) -> None:
         if self.ballots.form != "coded" or votes is None:  # every ballot is as long as any other
@@ -269,7 +274,8 @@ class Stacked:
         x, labels = self.task.probes.sample(r)
         assert labels is not None
         labels = labels.flatten()
-        votes = torch.cat(self.stack.each(lambda block: block.measured(x).mT.contiguous().argmax(-1).cpu()))  # [N, P]
+        parts = self.stack.each(lambda block: block.measured(x).mT.contiguous().argmax(-1).cpu())
+        votes = self.stack.by_rank(parts)  # [N, P]
         return (votes == labels).sum(1).numpy(), max(1, int((labels != NO_LABEL).sum()))
 
     def _wait_for_half(
@@ -300,7 +306,7 @@ class Stacked:
         """How far the votes of all agree."""
         if self.method.sent is Sent.SOFT and self.ballots.precision != "float32":  # rounding can make equals
             logits = [_distribution(part.mT, self.method.sent, self.ballots).mT for part in logits]
-        votes = torch.cat([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
+        votes = self._votes(logits)
         return measure(votes, self.task.classes, None).agreement if len(votes) > 1 else None
 
     def _merge_is_due(self, r: int, agreement: float | None) -> bool:

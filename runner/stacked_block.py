@@ -36,24 +36,28 @@ Batches = Callable[[Tensor], tuple[Tensor, Tensor]]
 class Rows:
     """Which peers a block holds: their names, and what is theirs alone."""
 
-    start: int
+    ranks: Sequence[int]  # ascending
     names: Sequence[NodeName]
     shards: Sequence[Examples]
     fixed: dict[str, Tensor]  # [n, ...] each: buffers, and parameters that do not train
 
     @property
-    def slice(self) -> slice:
-        return slice(self.start, self.start + len(self.names))
+    def among_all(self) -> slice | list[int]:
+        """Their places in what is there for all peers [N, ...]; evenly spaced ones as a slice, which copies nothing."""
+        first, last = self.ranks[0], self.ranks[-1]
+        even = range(first, last + 1, self.ranks[1] - first if len(self.ranks) > 1 else 1)
+        return slice(first, last + 1, even.step) if list(even) == list(self.ranks) else list(self.ranks)
 
 
 class Block:
-    """Some peers of a federation. `parameters` [n, W] are rows of the matrix of all."""
+    """Some peers of a federation. `parameters` [n, W] are rows of the matrix of their group."""
 
     def __init__(self, task: Task, rows: Rows, model: nn.Module, parameters: Tensor) -> None:
         settings = self.federation = task.federation
         method = METHODS[settings.method]
         self.task = task
-        self.rows = rows.slice
+        self.ranks = rows.ranks
+        self.rows = rows.among_all
         self.parameters = parameters
         self.gradient = torch.zeros_like(parameters)  # [n, W]
         layers = layers_of(model)

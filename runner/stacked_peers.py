@@ -1,28 +1,23 @@
-"""All peers of a stacked federation: their parameters as one matrix, cut into blocks that threads share out.
+"""All peers of a stacked federation: a group for each architecture, whose blocks threads share out.
 
 Knows no round and no graph. A block's parameters fit a core's cache; who works on which block changes no float.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
+from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.learner import EVALUATION_BATCH, Evaluation, Learner
-from p2p_tally.learning.setup import Task, make_learner, make_model
-from runner.stacked_block import Block, Rows, right_and_loss
-from runner.stacked_model import fixed_tensors, layers_of
-
-# Parameters of a block: with gradient and AdamW's state four times as many floats, which a core's cache should hold.
-BLOCK_PARAMETERS = 1 << 18
-# Fewer peers than this are not worth a block, and a thread, of their own.
-LEAST_PEERS = 16
+from p2p_tally.learning.setup import Task
+from runner.stacked_block import Block, right_and_loss
+from runner.stacked_group import Group
 
 Result = TypeVar("Result")
 
@@ -34,12 +29,13 @@ class Peers:
         self.task = task
         self.device = torch.device(device)
         self.names = ranked_names(task.federation.nodes)
-        self.template = make_learner(task, self.names[0], 0, device)
-        self.parameters, self.fixed = self._starts()
-        self.blocks = self._cut(self.template.model, threads)
-        self._try_out()
-        self._threads = 1 if _draws(self.template.model) else min(threads, len(self.blocks))
+        self.groups = [Group(task, self.names, ranks, device, threads) for ranks in holders(task.federation).values()]
+        self.blocks = [block for group in self.groups for block in group.blocks]
+        self._threads = 1 if any(group.draws for group in self.groups) else min(threads, len(self.blocks))
         self._pool: ThreadPoolExecutor | None = None
+        # Where each rank stands among the rows of all blocks; None: in its place.
+        ranks = [rank for block in self.blocks for rank in block.ranks]
+        self._places = None if len(self.groups) == 1 else torch.tensor(ranks).argsort()  # [N]
         self._test = [self._test_batch(start) for start in range(0, len(task.test), self._batch)]
 
     def __enter__(self) -> Self:
@@ -51,56 +47,35 @@ class Peers:
             self._pool.shutdown()
         self._pool = None
 
-    def _starts(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """The parameters that the peers begin with [N, W], and what else their models hold [N, ...]."""
-        parameters = torch.empty(len(self.names), len(self.template.parameters), device=self.device)
-        fixed = []
-        for row, name in zip(parameters, self.names, strict=True):  # one model at a time: there may be thousands
-            model = make_model(self.task, name)
-            row.copy_(_vector(model))
-            fixed.append(fixed_tensors(model))
-        return parameters, {key: torch.stack([own[key] for own in fixed]).to(self.device) for key in fixed[0]}
+    @property
+    def parameters(self) -> Tensor:
+        """Those of all peers [N, W], which peers that merge have: one architecture."""
+        (group,) = self.groups
+        return group.parameters
 
-    def _try_out(self) -> None:
-        """A model that cannot be batched says so now, in one line."""
-        x, _ = self.task.probes.examples.take(torch.zeros(2, dtype=torch.int64))
-        try:
-            self.blocks[0].measured(x)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigError(
-                f"--engine stacked: the model {self.task.federation.model} cannot be batched over peers ({reason}); "
-                "accepted for it is --engine exact"
-            ) from None
-
-    def _cut(self, model: nn.Module, threads: int) -> list[Block]:
-        nodes, width = self.parameters.shape
-        rows = max(1, BLOCK_PARAMETERS // width) if self.device.type == "cpu" else nodes
-        rows = max(min(LEAST_PEERS, rows), min(rows, -(-nodes // threads)))
-        blocks = []
-        for start in range(0, nodes, rows):
-            own = slice(start, min(start + rows, nodes))
-            fixed = {key: value[own] for key, value in self.fixed.items()}
-            held = Rows(start, self.names[own], self.task.shards[own], fixed)
-            blocks.append(Block(self.task, held, model, self.parameters[own]))
-        return blocks
-
-    def each(self, work: Callable[[Block], Result]) -> list[Result]:
-        """The work of every block, in their order."""
+    def each(self, work: Callable[[Block], Result], blocks: Sequence[Block] | None = None) -> list[Result]:
+        """The work of every block, or of some, in their order."""
+        blocks = self.blocks if blocks is None else blocks
         if self._pool is None:
-            return [work(block) for block in self.blocks]
-        return list(self._pool.map(work, self.blocks))
+            return [work(block) for block in blocks]
+        return list(self._pool.map(work, blocks))
+
+    def by_rank(self, parts: Sequence[Tensor]) -> Tensor:
+        """What every block gave [n, ...] as one tensor [N, ...], in order of rank."""
+        rows = torch.cat(list(parts))
+        return rows if self._places is None else rows[self._places]
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next round depends on, row by row: how the blocks are cut does not matter to it."""
-        parts = [block.state() for block in self.blocks]
-        rows = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
-        return {"parameters": self.parameters.cpu(), **rows}
+        """Everything that the next round depends on, by groups; the first has the plain keys."""
+        return {
+            _prefix(number) + key: value
+            for number, group in enumerate(self.groups)
+            for key, value in group.state().items()
+        }
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        self.parameters.copy_(state["parameters"])
-        for block in self.blocks:
-            block.restore({key: rows[block.rows] for key, rows in state.items()})
+        for number, group in enumerate(self.groups):
+            group.restore({key: state[_prefix(number) + key] for key in group.state()})
 
     @property
     def _batch(self) -> int:
@@ -112,35 +87,31 @@ class Peers:
         return x, y.flatten().to(self.device)
 
     def evaluate(self) -> list[Evaluation]:
-        if layers_of(self.template.model) is None:
-            # A batch of the test set fills the machine by itself: one peer after the other.
-            return [learner.evaluate() for learner in self.learners()]
-        parts = self.each(self._evaluate_block)
-        count = sum(len(y) for _, y in self._test)
-        return [Evaluation(right / count, loss / count) for part in parts for right, loss in part]
+        found: dict[int, Evaluation] = {}
+        for group in self.groups:
+            if not group.is_perceptron:
+                # A batch of the test set fills the machine by itself: one peer after the other.
+                found.update(zip(group.ranks, (learner.evaluate() for learner in group.learners()), strict=True))
+        batched = [block for group in self.groups if group.is_perceptron for block in group.blocks]
+        for block, evaluations in zip(batched, self.each(self._evaluate_block, batched), strict=True):
+            found.update(zip(block.ranks, evaluations, strict=True))
+        return [found[rank] for rank in range(len(self.names))]
 
-    def _evaluate_block(self, block: Block) -> list[tuple[int, float]]:
+    def _evaluate_block(self, block: Block) -> list[Evaluation]:
         right, loss = np.zeros(len(block), np.int64), np.zeros(len(block))
         for x, y in self._test:
             more_right, more_loss = right_and_loss(block.measured(x), y)
             right += more_right
             loss += more_loss
-        return list(zip(right.tolist(), loss.tolist(), strict=True))
+        count = sum(len(y) for _, y in self._test)
+        return [Evaluation(*sums) for sums in zip((right / count).tolist(), (loss / count).tolist(), strict=True)]
 
     def learners(self) -> Iterator[Learner]:
-        """Each peer's model in turn, in one learner."""
-        own = fixed_tensors(self.template.model)
-        for rank, vector in enumerate(self.parameters):
-            self.template.parameters.vector.copy_(vector)
-            for key, value in own.items():
-                value.copy_(self.fixed[key][rank])
-            yield self.template
+        """Each peer's model in turn, in its group's learner."""
+        turns = {rank: models for group in self.groups for models in [group.learners()] for rank in group.ranks}
+        for rank in range(len(self.names)):
+            yield next(turns[rank])
 
 
-def _vector(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters() if p.requires_grad])
-
-
-def _draws(model: nn.Module) -> bool:
-    """Whether its modules draw random numbers: from one generator, whose order threads would leave to chance."""
-    return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in model.modules())
+def _prefix(group: int) -> str:
+    return f"{group}/" if group else ""

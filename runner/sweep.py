@@ -23,6 +23,7 @@ import tomli_w
 
 from p2p_tally.config import EngineName, Federation, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
+from p2p_tally.learning.architectures import check_models
 from runner.experiments import FACT_OPTIONS, Cell, Experiment
 from runner.folder import CHECKPOINTS
 from runner.payload import cell_bytes
@@ -144,6 +145,11 @@ def sweep(
 
     An interrupted one goes on from its last checkpoint.
     """
+    for cell in cells:
+        try:
+            check_models(cell.federation)
+        except ConfigError as error:
+            raise ConfigError(f"cell {cell.name}: {error}") from None
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

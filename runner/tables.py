@@ -22,6 +22,8 @@ def cell_table(results: Results) -> Table:
     columns = {
         "cell": [f"`{cell.name}`" for cell in cells],
         "tail accuracy %": [_measured(cell.metric("tail"), 2) for cell in cells],
+        "of the smallest models": [_measured(cell.metric("tail_smallest"), 2) for cell in cells],
+        "of the largest": [_measured(cell.metric("tail_largest"), 2) for cell in cells],
         "tail perplexity": [_measured(cell.metric("perplexity"), 1) for cell in cells],
         "peak accuracy %": [_measured(cell.metric("peak"), 2) for cell in cells],
         "spread between peers": [_mean(cell.metric("spread"), 2) for cell in cells],
@@ -162,8 +164,10 @@ def _paper(cell: CellResults, key: str, std: str = "") -> str:
 
 
 def _sizes(cell: CellResults) -> set[int]:
-    """Parameters of a peer's model: as the runs recorded it, else as the experiment's file says."""
-    recorded = {run.made.parameters for run in cell.runs if run.made.parameters is not None}
+    """Parameters of the peers' models: as the runs recorded it, else as the experiment's file says."""
+    recorded: set[int] = set()
+    for size in (run.made.parameters for run in cell.runs):
+        recorded.update(size if isinstance(size, list) else [] if size is None else [size])
     return recorded or ({cell.parameters} if cell.parameters is not None else set())
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from p2p_tally.config import Federation
+from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning import consensus
 from p2p_tally.learning.consensus import Answer
@@ -246,6 +247,9 @@ class Learner:
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """The inverse of `snapshot`, bit for bit."""
+        kept, held = len(state["parameters"]), len(self.parameters)
+        if kept != held:
+            raise ConfigError(f"--resume: the checkpoint is of a model of {kept} parameters, this one has {held}")
         for key, tensor in self.state().items():
             if key != "generator":
                 tensor.copy_(state[key])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
+from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.methods import METHODS, Sent
 from topologies import Topology
 
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool = True) -> Federation:
     """The federation with every open default filled in; `labelled`: the probes carry labels."""
+    check_models(federation)
     method = METHODS[federation.method]
     merge_every = method.merge_every if federation.merge_every is None else federation.merge_every
     if federation.method == "local" and merge_every:

@@ -11,6 +11,7 @@ from p2p_tally.config import MAX_CLASSES, Federation
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning import models
+from p2p_tally.learning.architectures import of_rank
 from p2p_tally.learning.data import Arrays, Augment, DataOptions, Examples, Normalise, Source, load
 from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import partition
@@ -173,9 +174,9 @@ def _augmentation(federation: Federation, source: Source) -> Augment | None:
     return crop_and_flip
 
 
-def make_model(task: Task, name: NodeName) -> nn.Module:
+def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
     """A node's model as it begins: its own initialisation, or everybody's where the method has one start."""
-    federation = task.federation
+    federation = of_rank(task.federation, rank)
     whose = "all" if METHODS[federation.method].common_start else name
     seed = derive_seed(federation.seed, "initialisation", whose)
     return models.build(federation, task.default_model, task.input_shape, task.classes, seed)
@@ -183,8 +184,8 @@ def make_model(task: Task, name: NodeName) -> nn.Module:
 
 def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
     """The learner of one node: its own initialisation, its own shard."""
-    model = make_model(task, name)
-    _try_out(model, task)
+    model = make_model(task, name, rank)
+    _try_out(model, task, of_rank(task.federation, rank).model)
     return Learner(
         name,
         task.federation,
@@ -200,11 +201,11 @@ def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
 
 
 @torch.no_grad()
-def _try_out(model: nn.Module, task: Task) -> None:
+def _try_out(model: nn.Module, task: Task, item: str) -> None:
     """A model that cannot read this data says so now, in one line, and not in the middle of the first round."""
     x, _ = task.shards[0].take(torch.zeros(2, dtype=torch.int64))
     x = task.normalise(x) if task.normalise else x
-    chosen = f"--model {task.federation.model}: on inputs {x.dtype} {tuple(x.shape[1:])} of {task.federation.data}"
+    chosen = f"--model {item}: on inputs {x.dtype} {tuple(x.shape[1:])} of {task.federation.data}"
     with torch.random.fork_rng(devices=[]):
         try:
             shape = tuple(model(x).flatten(0, -2).shape)

@@ -90,6 +90,11 @@ class Daemon:
             self.addresses = self.peers
         if settings.rank is not None and settings.rank >= federation.nodes:
             raise ConfigError(f"--rank {settings.rank}: accepted is 0 to {federation.nodes - 1}")
+        if settings.rank is None and "," in federation.model:
+            raise ConfigError(
+                f"--model {federation.model}: a node holds one model; accepted is one, or with --rank I several, "
+                "of which it takes its own"
+            )
         self.task = self._prepare(federation)
         self.learner = self._learner()
         self.folder = settings.out or Path("runs") / file_name(self.name)

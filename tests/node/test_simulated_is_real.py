@@ -33,6 +33,11 @@ async def test_same_bits_and_same_bytes(
     assert sum(result["framed_bytes"] for result in results) / 6 == line.framed_bytes
 
 
+@pytest.mark.parametrize("method", ["tally", "fedmd", "rcfd", "no-consensus"])
+async def test_mixed_models_give_the_same_bits_and_bytes(method: str, tmp_path: Path) -> None:
+    await test_same_bits_and_same_bytes(method, {"topology": "ring", "model": "mlp:8,mlp:16x2,cnn:4x2"}, 0, tmp_path)
+
+
 @pytest.mark.parametrize("method", ["tally", "diloco"])
 @pytest.mark.parametrize(
     "options",

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from p2p_tally.config import ServiceSettings, parse_options, read_options
+from runner.simulate import simulate
+
 OPTIONS = ["--nodes=3", "--rounds=60", "--warmup=4", "--merge-every=20", "--local-steps=2", "--eval-every=7"]
 
 
@@ -62,6 +65,16 @@ def test_launched_equals_simulated(tmp_path: Path, quiet_environment: dict[str, 
         quiet_environment,
     )
     assert again["parameters_sha256"] == launched["parameters_sha256"]
+
+
+def test_launched_with_mixed_models(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
+    options = ["--nodes=2", "--rounds=12", "--model=mlp:8,mlp", "--merge-every=0", "--local-steps=2"]
+    launched = run_json(command("launch", *options, "--json", f"--out={tmp_path}"), quiet_environment)
+    federation, _ = parse_options(read_options(tmp_path / "config.toml"), ServiceSettings)
+    simulated = simulate(federation).summary()
+    assert (launched["parameters"], federation.model) == ([610, 4810], "mlp:8,mlp")
+    for field in ("parameters_sha256", "parameters", "tail_by_model", "payload_bytes", "framed_bytes"):
+        assert launched[field] == simulated[field], field
 
 
 def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
@@ -148,6 +161,7 @@ def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dic
     [
         (["--resume=nowhere"], "--resume nowhere: no config.toml there; accepted is the folder of a stopped run"),
         (["--resume=nowhere", "--nodes=3"], "accepted beside it is --engine"),
+        (["--model=mlp,cnn"], "--model mlp,cnn: --method tally with --merge-every 50 averages parameters"),
         (["--barrier-timeout=-1"], "--barrier-timeout -1: accepted is a positive number of seconds, or auto"),
     ],
 )

@@ -16,13 +16,12 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.methods import METHODS
 from p2p_tally.learning.setup import prepare
-from runner import stacked_peers
+from runner import stacked_group
 from runner.lines import Lines
 from runner.record import Run
 from runner.simulate import Engine, EngineName, Exact, make_topology, simulate
 from runner.stacked import Stacked
 from runner.stacked_graph import Neighbourhoods
-from runner.stacked_model import layers_of
 from topologies import build
 
 # Sums in another order differ by about 1e-7 of a parameter's size, and stay so. But a ReLU's input within 1e-7 of 0
@@ -35,12 +34,12 @@ EXAMPLES = 2
 
 
 def play(engine: type[Exact] | type[Stacked], federation: Federation) -> tuple[Run, Tensor]:
-    """A run and its final parameters [N, W]."""
+    """A run and its final parameters [N W], one peer's after the other's: models may differ."""
     task, topology = prepare(federation), make_topology(federation)
     players: Engine = Exact(task, topology, "cpu") if engine is Exact else Stacked(task, topology, "cpu", threads=2)
     run = Run(task.federation, [str(name) for name in ranked_names(federation.nodes)])
     players.play(Lines(task, run, []))
-    return run, torch.stack([learner.parameters.vector.clone() for learner in players.peers()])
+    return run, torch.cat([learner.parameters.vector.clone() for learner in players.peers()])
 
 
 def assert_agree(federation: Federation) -> Run:
@@ -145,9 +144,45 @@ def test_peers_that_take_a_step_alone_keep_their_own_count() -> None:
     assert len(set(engine.warmup)) > 1
 
 
+# Dealt to seven: two peers of the first, three of the second that do not stand evenly, one of each other.
+MIXED = "mlp:16,mlp,mlp,mlp:32x2,mlp:8"
+
+
+@pytest.mark.parametrize("method", ["tally", "fedmd", "rcfd", "no-consensus", "local"])
+def test_mixed_models_agree_over_fifty_rounds(method: str) -> None:
+    assert_agree(fifty(method=method, model=MIXED, nodes=7, merge_every=0))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topology": "ring", "ballot": "coded", "inverse_agreement": 0.5},
+        {"topology": "gossip", "method": "fedmd", "hops": 2, "nodes": 9},
+        {"topology": "matchings", "method": "rcfd", "kl_decay": 15},
+        {"topology": "line", "warmup": "auto", "lr": 0.003},
+        {"nodes": 40, "partition": "resample:8", "model": "mlp:8,mlp:12,mlp:12", "rounds": 8, "warmup": 2},
+        {"nodes": 2, "model": "mlp:8,mlp:12"},
+        {"rounds": 8, "warmup": 2, "model": "cnn:4x2,mlp:16", "nodes": 3},  # only some of them perceptrons
+    ],
+    ids=str,
+)
+def test_options_agree_with_mixed_models(options: dict[str, Any]) -> None:
+    assert_agree(fifty(**{"rounds": 20, "eval_every": 4, "model": MIXED, "nodes": 7, "merge_every": 0, **options}))
+
+
+def test_the_peers_of_a_model_are_one_group_wherever_they_stand() -> None:
+    federation = fifty(model=MIXED, nodes=7, merge_every=0)
+    stack = Stacked(prepare(federation), make_topology(federation), "cpu", threads=1).stack
+    assert [list(group.ranks) for group in stack.groups] == [[0, 5], [1, 2, 6], [3], [4]]
+    assert [block.rows for block in stack.blocks] == [slice(0, 6, 5), [1, 2, 6], slice(3, 4, 1), slice(4, 5, 1)]
+    sizes = [len(learner.parameters) for learner in stack.learners()]
+    assert sizes == [1210, 4810, 4810, 3466, 610, 1210, 4810]
+
+
 def test_any_other_model_goes_through_vmap() -> None:
     federation = fifty(model="cnn", width=4, depth=2, rounds=8, nodes=3, merge_every=4)
-    assert layers_of(Stacked(prepare(federation), make_topology(federation), "cpu", 1).stack.template.model) is None
+    (group,) = Stacked(prepare(federation), make_topology(federation), "cpu", 1).stack.groups
+    assert not group.is_perceptron
     assert_agree(federation)
 
 
@@ -185,8 +220,9 @@ def test_a_model_that_cannot_be_batched_is_refused_in_one_line() -> None:
     assert "\n" not in str(error.value)
 
 
-def test_threads_and_blocks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    federation = small(nodes=40, partition="resample:8", topology="gossip", rounds=4)
+@pytest.mark.parametrize("options", [{}, {"model": "mlp,mlp:8,mlp", "merge_every": 0}], ids=str)
+def test_threads_and_blocks_change_no_bit(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = small(nodes=40, partition="resample:8", topology="gossip", rounds=4, **options)
     task, topology = prepare(federation), make_topology(federation)
 
     def digests(threads: int) -> list[str]:
@@ -196,7 +232,7 @@ def test_threads_and_blocks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> No
 
     one = digests(1)
     assert digests(2) == one
-    monkeypatch.setattr(stacked_peers, "BLOCK_PARAMETERS", 16 * 4810)
+    monkeypatch.setattr(stacked_group, "BLOCK_PARAMETERS", 16 * 4810)
     assert digests(2) == one
 
 
@@ -213,13 +249,20 @@ def test_the_run_folder_is_that_of_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "model", "expected"), [(1, "mlp", "exact"), (8, "mlp", "stacked"), (8, "cnn", "exact")]
+    ("nodes", "model", "expected"),
+    [
+        (1, "mlp", "exact"),
+        (8, "mlp", "stacked"),
+        (8, "cnn", "exact"),
+        (8, "mlp,mlp:8", "stacked"),
+        (8, "mlp,cnn", "exact"),
+    ],
 )
 def test_auto_takes_the_faster_and_says_so(
     nodes: int, model: str, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="runner.simulate")
-    simulate(small(nodes=nodes, model=model, rounds=1, tail=1, warmup=0), engine="auto")
+    simulate(small(nodes=nodes, model=model, rounds=1, tail=1, warmup=0, merge_every=0), engine="auto")
     assert f"--engine auto: {expected}" in caplog.text
 
 

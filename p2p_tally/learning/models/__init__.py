@@ -12,6 +12,7 @@ from torch.func import replace_all_batch_norm_modules_
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
+from p2p_tally.learning.architectures import name_of
 from p2p_tally.learning.imports import import_function
 
 # (shape of one input, classes, federation for width and depth) -> module giving logits [..., C]
@@ -28,8 +29,12 @@ def models() -> dict[str, Builder]:
 
 
 def build(federation: Federation, default: str, input_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """The federation's model with its own initialisation; the global random state is left as it was."""
-    name = default if federation.model == "auto" else federation.model
+    """One node's model with its own initialisation; the global random state is left as it was.
+
+    `federation` as architectures.of_rank gives it: its model is one item.
+    """
+    name = name_of(federation.model)
+    name = default if name == "auto" else name
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name in models():

@@ -6,6 +6,7 @@ from torch import nn
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
+from p2p_tally.learning.architectures import size_flag
 
 WIDTH = 16  # channels of the first block; each further block has twice as many
 DEPTH = 3  # blocks; each halves the image's sides
@@ -15,9 +16,8 @@ def build(input_shape: tuple[int, ...], classes: int, federation: Federation) ->
     width, depth = federation.width or WIDTH, federation.depth or DEPTH
     channels, height, side = _image(input_shape)
     if min(height, side) >> depth < 1:
-        raise ConfigError(
-            f"--depth {depth}: images of {height} x {side} can be halved {int(math.log2(min(height, side)))} times"
-        )
+        flag, halvings = size_flag(federation, f"--depth {depth}"), int(math.log2(min(height, side)))
+        raise ConfigError(f"{flag}: images of {height} x {side} can be halved {halvings} times")
     layers: list[nn.Module] = [nn.Unflatten(1, (channels, height, side))] if len(input_shape) == 1 else []
     for block in range(depth):
         out = width << block

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
+from p2p_tally.learning.architectures import size_flag
 
 WIDTH = 256
 DEPTH = 6  # blocks
@@ -80,7 +81,8 @@ def build(input_shape: tuple[int, ...], classes: int, federation: Federation) ->
         raise ConfigError(f"--model tinygpt: needs windows of tokens, not inputs of shape {input_shape}")
     width, depth = federation.width or WIDTH, federation.depth or DEPTH
     if width % HEADS:
-        raise ConfigError(f"--width {width}: tinygpt has {HEADS} heads; accepted is a multiple of {HEADS}")
+        flag = size_flag(federation, f"--width {width}")
+        raise ConfigError(f"{flag}: tinygpt has {HEADS} heads; accepted is a multiple of {HEADS}")
     return TinyGPT(classes, input_shape[0], width, depth)
 
 
