@@ -19,8 +19,6 @@ from p2p_tally.errors import ConfigError
 
 METRICS = (
     "tail",
-    "tail_smallest",  # of the peers with the smallest models, and with the largest, where they differ
-    "tail_largest",
     "peak",
     "spread",
     "perplexity",
@@ -29,6 +27,8 @@ METRICS = (
     "framed",
     "wire",
     "tail_std",
+    "tail_smallest",  # of the peers with the smallest models, and with the largest, where they differ
+    "tail_largest",
 )
 FUNCTIONS: Mapping[str, Callable[..., float]] = {"abs": abs, "min": min, "max": max}
 OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
