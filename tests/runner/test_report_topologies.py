@@ -7,8 +7,9 @@ from runner_made_up import make_sweep
 
 from runner.document import Picture, Table
 from runner.report import compose, write_report
-from runner.report_topologies import compares_graphs, graph_blocks, place
-from runner.results import Results, collect
+from runner.report_topologies import Placed, compares_graphs, graph_blocks, place
+from runner.results import CellResults, Results, collect
+from runner.verdicts import Judged
 
 GRID = """
 title = "Graphs"
@@ -66,8 +67,34 @@ def test_the_words_are_made_of_the_numbers(results: Results, tmp_path: Path) -> 
     assert "Of 12 sparse cells 12 are less accurate than the mesh" in text
     assert "- `tally`, sent to everybody: ring -" in text
     assert "0.13 to 0.57 of the mesh's bytes" in text
-    assert "16 peers: no sparse cell sends less than its mesh without being less accurate." in text
+    assert "16 peers: no cell that sends less than its mesh surely loses less than 0.5 points." in text
     assert (tmp_path / "graphs-figures/graphs-gap.svg").is_file()
+
+
+def _against(margin: float, noise: float | None) -> Placed:
+    """A cell whose comparison with its mesh has come out so."""
+    cell = CellResults("sparse", [])
+    placed = Placed(cell, cell)
+    placed.__dict__["against"] = Judged(90 + margin, 90, ">", margin, noise)
+    return placed
+
+
+@pytest.mark.parametrize(
+    ("margin", "noise", "outcome", "loses_little"),
+    [
+        (0.0, 0.0, "the same", True),
+        (-0.2, 0.1, "less", True),
+        (-0.2, 0.4, "no difference seen", False),
+        (-0.6, 0.1, "less", False),
+        (0.3, 0.1, "more", True),
+        (-0.1, None, "no difference seen", False),
+    ],
+)
+def test_less_the_same_and_what_is_surely_little(
+    margin: float, noise: float | None, outcome: str, loses_little: bool
+) -> None:
+    placed = _against(margin, noise)
+    assert (placed.outcome, placed.loses_little) == (outcome, loses_little)
 
 
 def test_other_reports_say_nothing_of_graphs(tmp_path: Path) -> None:
