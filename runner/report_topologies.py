@@ -130,8 +130,8 @@ def graph_blocks(results: Results, stem: str) -> list[Block]:
         Picture(f"{stem}-gap", caption, _figure(placed)),
         _table(compared),
         Text(
-            "The ± of a difference is made as for the findings; a difference within it is not told from none. A loss is "
-            f"surely less than {SMALL_LOSS:g} points where it is so at the far end of its ±."
+            "The ± of a difference is made as for the findings; a difference within it is not told from none. A loss "
+            f"is surely less than {SMALL_LOSS:g} points where it is so at the far end of its ±."
         ),
     ]
 
