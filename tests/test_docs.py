@@ -1,0 +1,38 @@
+"""The pages hang together: links lead somewhere, and every experiment has its page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from runner.experiments import preset_names
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def headings(page: Path) -> set[str]:
+    """The names that links can give a page's headings."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")):
+        if target.startswith("http"):
+            continue
+        to = page if not target else (page.parent / target).resolve()
+        assert to.exists(), f"{target} is not there"
+        assert not heading or heading in headings(to), f"{target}#{heading}: no such heading"
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if not name.endswith("-small") and name != "default"])
+def test_every_experiment_has_a_page(name: str) -> None:
+    page = ROOT / "docs" / "experiments" / f"{name}.md"
+    text = page.read_text(encoding="utf-8")
+    assert headings(page) >= {"what-is-asked", "how-to-run-it", "what-we-found"}
+    assert f"p2p-tally sweep {name} " in text
+    if f"{name}-small" in preset_names():
+        assert f"p2p-tally sweep {name}-small " in text
+    assert f"(experiments/{name}.md)" in (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
