@@ -388,6 +388,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="report.html (one file) or report.md (figures beside it)")
     ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="the report's title")] = None,
     notes: Annotated[
         list[str] | None, typer.Option("--note", metavar="TEXT", help="a paragraph at the report's head; repeatable")
     ] = None,
@@ -401,7 +402,7 @@ def report(
     if out is None:
         print(markdown_tables(runs))
     else:
-        write_report(runs, out, notes or [], accounting)
+        write_report(runs, out, notes or [], accounting, title)
         print(f"written: {out}")
 
 

@@ -33,14 +33,16 @@ def markdown_tables(paths: Sequence[Path]) -> str:
     return as_markdown(blocks)
 
 
-def write_report(paths: Sequence[Path], out: Path, notes: Sequence[str] = (), accounting: str = "payload") -> None:
+def write_report(
+    paths: Sequence[Path], out: Path, notes: Sequence[str] = (), accounting: str = "payload", title: str | None = None
+) -> None:
     """`accounting`: the bytes that accuracy is drawn against, payload, framed or wire."""
     if accounting not in ACCOUNTINGS:
         raise ConfigError(f"--bytes {accounting}: accepted is payload, framed or wire")
     writers = {".html": write_html, ".md": write_markdown}
     if out.suffix not in writers:
         raise ConfigError(f"--out {out}: accepted is a file that ends in .html or .md")
-    blocks = compose(collect(paths), notes, accounting)
+    blocks = compose(collect(paths), notes, accounting, title)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         writers[out.suffix](blocks, out)
@@ -48,10 +50,13 @@ def write_report(paths: Sequence[Path], out: Path, notes: Sequence[str] = (), ac
         raise ConfigError(f"--out {out}: {error.strerror}; accepted is a file that can be written") from None
 
 
-def compose(found: Sequence[Results], notes: Sequence[str] = (), accounting: str = "payload") -> list[Block]:
+def compose(
+    found: Sequence[Results], notes: Sequence[str] = (), accounting: str = "payload", title: str | None = None
+) -> list[Block]:
     """The whole report."""
+    title = title or ("Results" if len(found) > 1 else found[0].title)
     judged = [(results, judge_all(results)) for results in found]
-    blocks: list[Block] = [Heading(1, "Results" if len(found) > 1 else found[0].title), Text(WRITTEN)]
+    blocks: list[Block] = [Heading(1, title), Text(WRITTEN)]
     blocks += [Text(note) for note in notes]
     asked = [(results, verdicts) for results, verdicts in judged if verdicts]
     if asked:

@@ -116,6 +116,12 @@ def test_findings_are_judged_and_counted(bridge: Path, tmp_path: Path) -> None:
     assert "**does not hold**, on one seed" in text
 
 
+def test_a_title_of_ones_own(bridge: Path, tmp_path: Path) -> None:
+    write_report([bridge], tmp_path / "report.md", notes=["A word before."], title="Ours")
+    assert (tmp_path / "report.md").read_text().startswith("# Ours\n")
+    assert "\nA word before.\n" in (tmp_path / "report.md").read_text()
+
+
 def test_a_sweep_keeps_its_own_findings_and_notes(bridge: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
