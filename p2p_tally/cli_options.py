@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from p2p_tally.config import Federation, Options, Settings, parse_options, read_options
+from p2p_tally.config import Federation, Settings, parse_options, read_options
+from p2p_tally.options import Options
 
 
 def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:

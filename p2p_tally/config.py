@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticUndefined
+from pydantic import Field, model_validator
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import Digest, digest
+from p2p_tally.options import Options, option
 
 MethodName = Literal["tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "diloco"]
 Augmentation = Literal["auto", "none", "crop-flip"]
@@ -29,51 +29,6 @@ TallyWeights = Literal["uniform", "mixing"]
 
 # Two bytes name at most this many classes.
 MAX_CLASSES = 65_536
-
-
-def option(default: Any, meaning: str, accepted: str, *, metavar: str, agreed: bool = False, **limits: Any) -> Any:
-    """A field that is also a command-line option and a TOML key.
-
-    `meaning` is its help text; `accepted` says what it takes, in the help and in the error for a bad value.
-    """
-    extra: Any = {"accepted": accepted, "metavar": metavar, "agreed": agreed}
-    return Field(default, description=meaning, json_schema_extra=extra, **limits)
-
-
-class Options(BaseModel):
-    """Base of the two option sets: frozen, strict about keys, with one-line errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
-
-    @classmethod
-    def parse(cls, values: Mapping[str, Any], *, source: str = "") -> Self:
-        """The validated options, or a ConfigError of one line naming the option, the value and what is accepted."""
-        try:
-            return cls.model_validate(dict(values))
-        except ValidationError as error:
-            raise ConfigError(cls._explain(error, source)) from None
-
-    @classmethod
-    def _explain(cls, error: ValidationError, source: str) -> str:
-        first = error.errors()[0]
-        where = f"{source}: " if source else ""
-        if not first["loc"]:
-            return where + str(first["ctx"]["error"] if "ctx" in first else first["msg"])
-        name = str(first["loc"][0])
-        if name not in cls.model_fields:
-            return f"{where}unknown key {name!r}; known keys: {', '.join(sorted(cls.model_fields))}"
-        accepted = cls.about(name)["accepted"]
-        value = " ".join(str(first["input"]).split())  # one line, whatever was given
-        return f"{where}--{name.replace('_', '-')} {value}: accepted is {accepted}"
-
-    @classmethod
-    def about(cls, name: str) -> dict[str, Any]:
-        """Help text, metavar, default and acceptance of one option, for the command line."""
-        field = cls.model_fields[name]
-        extra = field.json_schema_extra
-        assert isinstance(extra, dict)
-        default = None if field.default is PydanticUndefined else field.default
-        return {**extra, "meaning": field.description, "default": default}
 
 
 class Federation(Options):

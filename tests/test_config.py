@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from p2p_tally.config import Federation, NodeSettings, Options, parse_options, read_options, write_options
+from p2p_tally.config import Federation, NodeSettings, parse_options, read_options, write_options
 from p2p_tally.errors import ConfigError
+from p2p_tally.options import Options
 
 
 def every_option() -> list[tuple[type[Options], str]]:

@@ -26,6 +26,7 @@ LAYERS = {
     "p2p_tally.config": "base",
     "p2p_tally.errors": "base",
     "p2p_tally.ids": "base",
+    "p2p_tally.options": "base",
 }
 
 # What each layer may import of ours besides itself.

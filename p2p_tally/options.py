@@ -1,0 +1,54 @@
+"""Sets of options: a field is a key of a TOML file, an option of the command line, its own help and its own error."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticUndefined
+
+from p2p_tally.errors import ConfigError
+
+
+def option(default: Any, meaning: str, accepted: str, *, metavar: str, agreed: bool = False, **limits: Any) -> Any:
+    """A field that is also a command-line option and a TOML key.
+
+    `meaning` is its help text; `accepted` says what it takes, in the help and in the error for a bad value.
+    """
+    extra: Any = {"accepted": accepted, "metavar": metavar, "agreed": agreed}
+    return Field(default, description=meaning, json_schema_extra=extra, **limits)
+
+
+class Options(BaseModel):
+    """Base of the two option sets: frozen, strict about keys, with one-line errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], *, source: str = "") -> Self:
+        """The validated options, or a ConfigError of one line naming the option, the value and what is accepted."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise ConfigError(cls._explain(error, source)) from None
+
+    @classmethod
+    def _explain(cls, error: ValidationError, source: str) -> str:
+        first = error.errors()[0]
+        where = f"{source}: " if source else ""
+        if not first["loc"]:
+            return where + str(first["ctx"]["error"] if "ctx" in first else first["msg"])
+        name = str(first["loc"][0])
+        if name not in cls.model_fields:
+            return f"{where}unknown key {name!r}; known keys: {', '.join(sorted(cls.model_fields))}"
+        accepted = cls.about(name)["accepted"]
+        value = " ".join(str(first["input"]).split())  # one line, whatever was given
+        return f"{where}--{name.replace('_', '-')} {value}: accepted is {accepted}"
+
+    @classmethod
+    def about(cls, name: str) -> dict[str, Any]:
+        """Help text, metavar, default and acceptance of one option, for the command line."""
+        field = cls.model_fields[name]
+        extra = field.json_schema_extra
+        assert isinstance(extra, dict)
+        default = None if field.default is PydanticUndefined else field.default
+        return {**extra, "meaning": field.description, "default": default}
