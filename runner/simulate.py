@@ -20,7 +20,8 @@ from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.schedule import check_graph, evaluates
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
-from p2p_tally.node.node import Node, RoundReport
+from p2p_tally.node.node import Node
+from p2p_tally.node.reports import RoundReport
 from runner.folder import RunFolder
 from runner.keeper import Keepable, Keeper, State, checkpoints_of
 from runner.lines import Lines, OnLine

@@ -23,7 +23,8 @@ from p2p_tally.learning.methods import METHODS, Sent
 from p2p_tally.learning.objectives import NO_LABEL, blended_target
 from p2p_tally.learning.schedule import CLOSED, Channel, channel, drifted, evaluates, merges
 from p2p_tally.learning.setup import Task, make_model
-from p2p_tally.node.node import Stopwatch, ballot_format
+from p2p_tally.node.ballot_format import ballot_format
+from p2p_tally.node.reports import Stopwatch
 from p2p_tally.node.transport import Clock
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.changes import ChangeFormat

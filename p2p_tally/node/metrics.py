@@ -9,7 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from p2p_tally.node.websocket import STATES, WebSocketTransport
 
 if TYPE_CHECKING:
-    from p2p_tally.node.node import Node, RoundReport
+    from p2p_tally.node.node import Node
+    from p2p_tally.node.reports import RoundReport
 
 PHASE_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 

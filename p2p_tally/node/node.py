@@ -8,35 +8,32 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 
-from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.consensus import Answer, measure
-from p2p_tally.learning.learner import Evaluation, Learner, votes_of
+from p2p_tally.learning.learner import Learner, votes_of
 from p2p_tally.learning.methods import METHODS, Sent
 from p2p_tally.learning.schedule import Channel, channel, drifted, evaluates, merges, next_words
+from p2p_tally.node.ballot_format import ballot_format
 from p2p_tally.node.mailbox import Mailbox
 from p2p_tally.node.merge import MergeExchange
 from p2p_tally.node.outbox import Outbox, framed_bytes
 from p2p_tally.node.plan import LinkPlan
 from p2p_tally.node.relay import Relays
+from p2p_tally.node.reports import RoundReport, Stopwatch
 from p2p_tally.node.ring import RingExchange
 from p2p_tally.node.transport import Clock, Transport
 from p2p_tally.protocol import frames
-from p2p_tally.protocol.ballots import BallotFormat, Form
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.deadlines import Deadlines, default_quorum
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.handshake import majority_round
-from p2p_tally.protocol.ledger import Count, Ledger
+from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import (
-    LONG_BALLOT,
-    LONG_BALLOT_ROUNDS,
     Bye,
     Hello,
     Here,
@@ -66,19 +63,6 @@ class LeftBehind(Exception):
     def __init__(self, theirs: int) -> None:
         super().__init__(theirs)
         self.theirs = theirs
-
-
-@dataclass
-class RoundReport:
-    """What one round was at one node."""
-
-    round: int
-    evaluation: Evaluation | None = None
-    answers: list[Answer] = field(default_factory=list)  # what this node distilled on, in order of name
-    due: bool = False  # a merge was
-    merged: bool = False
-    sent: dict[Stage, Count] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)  # by phase
 
 
 class Recorder(Protocol):
@@ -403,37 +387,3 @@ class Node:
 
     def link_down(self, peer: NodeName) -> None:
         self.mailbox.lost(peer)
-
-
-class Stopwatch:
-    """Seconds by phase: each lap is added under its name."""
-
-    def __init__(self, clock: Clock, seconds: dict[str, float]) -> None:
-        self._clock = clock
-        self._seconds = seconds
-        self._last = clock()
-
-    def lap(self, phase: str) -> None:
-        now = self._clock()
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._last
-        self._last = now
-
-
-def ballot_format(learner: Learner) -> BallotFormat:
-    """How this learner's answers are written."""
-    federation = learner.federation
-    forms: dict[Sent, Form] = {
-        Sent.NOTHING: "byte",
-        Sent.VOTES: federation.ballot,
-        Sent.TOP_K: "top-k",
-        Sent.SOFT: "soft",
-    }
-    sent = METHODS[federation.method].sent
-    votes = learner.probes.votes_per_round
-    ballots = BallotFormat(forms[sent], votes, learner.classes, federation.top_k, federation.soft_precision)
-    if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:
-        raise ConfigError(
-            f"--rounds {federation.rounds}: accepted is at most {LONG_BALLOT_ROUNDS} where ballots are longer than "
-            f"{LONG_BALLOT} bytes; here they are up to {ballots.largest}"
-        )
-    return ballots

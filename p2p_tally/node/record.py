@@ -10,7 +10,8 @@ from p2p_tally.learning.consensus import Measures, measure
 from p2p_tally.learning.learner import Learner, votes_of
 from p2p_tally.node.checkpoint import Checkpoint, Checkpoints
 from p2p_tally.node.metrics import Metrics
-from p2p_tally.node.node import Node, RoundReport
+from p2p_tally.node.node import Node
+from p2p_tally.node.reports import RoundReport
 from p2p_tally.protocol.ledger import Count
 
 log = logging.getLogger(__name__)

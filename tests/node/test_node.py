@@ -7,7 +7,7 @@ import pytest
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
-from p2p_tally.node.node import ballot_format
+from p2p_tally.node.ballot_format import ballot_format
 
 
 def learner(rounds: int, votes: int) -> Any:

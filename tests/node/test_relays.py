@@ -10,7 +10,8 @@ from conftest import make_daemons, small
 from test_faults import FAKE, FakePeer, ballot, finish
 
 from p2p_tally.node.daemon import Daemon
-from p2p_tally.node.node import Node, RoundReport
+from p2p_tally.node.node import Node
+from p2p_tally.node.reports import RoundReport
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.messages import Here, Lost, News, Relayed, Stage, Vote, Waiting
 from runner.simulate import simulate

@@ -1,0 +1,27 @@
+"""Which ballots a federation writes: the learning side says what is sent, the protocol how."""
+
+from p2p_tally.errors import ConfigError
+from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.protocol.ballots import BallotFormat, Form
+from p2p_tally.protocol.messages import LONG_BALLOT, LONG_BALLOT_ROUNDS
+
+
+def ballot_format(learner: Learner) -> BallotFormat:
+    """How this learner's answers are written."""
+    federation = learner.federation
+    forms: dict[Sent, Form] = {
+        Sent.NOTHING: "byte",
+        Sent.VOTES: federation.ballot,
+        Sent.TOP_K: "top-k",
+        Sent.SOFT: "soft",
+    }
+    sent = METHODS[federation.method].sent
+    votes = learner.probes.votes_per_round
+    ballots = BallotFormat(forms[sent], votes, learner.classes, federation.top_k, federation.soft_precision)
+    if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:
+        raise ConfigError(
+            f"--rounds {federation.rounds}: accepted is at most {LONG_BALLOT_ROUNDS} where ballots are longer than "
+            f"{LONG_BALLOT} bytes; here they are up to {ballots.largest}"
+        )
+    return ballots

@@ -1,0 +1,36 @@
+"""What one round was at one node: what came of it, what was sent, and where the time went."""
+
+from dataclasses import dataclass, field
+
+from p2p_tally.learning.consensus import Answer
+from p2p_tally.learning.learner import Evaluation
+from p2p_tally.node.transport import Clock
+from p2p_tally.protocol.ledger import Count
+from p2p_tally.protocol.messages import Stage
+
+
+@dataclass
+class RoundReport:
+    """What one round was at one node."""
+
+    round: int
+    evaluation: Evaluation | None = None
+    answers: list[Answer] = field(default_factory=list)  # what this node distilled on, in order of name
+    due: bool = False  # a merge was
+    merged: bool = False
+    sent: dict[Stage, Count] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase
+
+
+class Stopwatch:
+    """Seconds by phase: each lap is added under its name."""
+
+    def __init__(self, clock: Clock, seconds: dict[str, float]) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._last = clock()
+
+    def lap(self, phase: str) -> None:
+        now = self._clock()
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._last
+        self._last = now
