@@ -29,8 +29,9 @@ from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
 from p2p_tally.learning.schedule import Channel
 
-# Predictions of one forward pass over the test set: enough to be fast, few enough for any device.
-EVALUATION_BATCH = 1024
+# Predictions of one forward pass over the test set: enough to be fast, few enough for any device and for the caches of
+# a CPU, where a convolutional network looks at 1,024 images half as fast as at 256.
+EVALUATION_BATCH = 256
 
 
 @dataclass(frozen=True)

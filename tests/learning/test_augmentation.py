@@ -71,9 +71,10 @@ def test_what_is_drawn_follows_from_the_generator() -> None:
 
 
 def test_normalisation_is_the_formula_and_leaves_floats_alone() -> None:
-    x = pixels(4, 3, 5, 5)
+    x = pixels(4, 3, 6, 5)
     mean, std = torch.tensor(CONSTANTS.mean)[:, None, None], torch.tensor(CONSTANTS.std)[:, None, None]
     torch.testing.assert_close(CONSTANTS(x), (x / 255 - mean) / std, rtol=1e-5, atol=1e-5)
+    assert CONSTANTS(x).is_contiguous(memory_format=torch.channels_last)
     floats = torch.randn(2, 3, 5, 5)
     assert CONSTANTS(floats) is floats
 

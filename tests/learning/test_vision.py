@@ -14,7 +14,7 @@ import torch
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.learning import torchvision_import
-from p2p_tally.learning.data import Arrays, DataOptions, load
+from p2p_tally.learning.data import Arrays, DataOptions, load, vision
 from p2p_tally.learning.data.files import CACHE, cached_folder, is_sound, mapped_archive
 from p2p_tally.learning.data.vision import _at_size
 from p2p_tally.learning.setup import prepare
@@ -69,10 +69,11 @@ def test_a_set_is_read_whole_and_kept_as_bytes(cifar: Path) -> None:
     assert source.normalise(x).dtype == torch.float32
 
 
-def test_a_second_start_maps_what_the_first_decoded(cifar: Path) -> None:
+def test_a_second_start_maps_what_the_first_decoded(cifar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load("cifar10", options(cifar)).train.take(torch.arange(60))[0]
     for path in (cifar / "cifar-10-batches-py").iterdir():
         path.unlink()  # so nothing can be decoded again
+    monkeypatch.delattr(vision, "import_torchvision")  # which takes seconds: not for a warm start
     again = load("cifar10", options(cifar))
     assert torch.equal(again.train.take(torch.arange(60))[0], first)
     assert isinstance(again.train, Arrays)

@@ -25,17 +25,21 @@ class PerChannel:
     def __call__(self, x: Tensor) -> Tensor:
         if x.dtype != torch.uint8:
             return x
-        scale, shift = _constants(self, x.device)
-        # Channels last: what the convolutions and poolings of a CPU are fastest at.
-        return x.to(torch.float32, memory_format=torch.channels_last).mul_(scale).add_(shift)  # [B, C, H, W]
+        channels, height, width = x.shape[1:]
+        scale, shift = _constants(self, width, x.device)
+        # Channels last: what the convolutions and poolings of a CPU are fastest at. Turned while they are bytes, and
+        # scaled by whole rows: broadcasting three constants over the innermost three values takes four times as long.
+        pixels = torch.stack(x.unbind(1), -1).to(torch.float32)  # [B, H, W, C]
+        pixels.view(-1, height, width * channels).mul_(scale).add_(shift)
+        return pixels.permute(0, 3, 1, 2)  # [B, C, H, W]
 
 
 @cache
-def _constants(constants: PerChannel, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(x / 255 - mean) / std as x * scale + shift, each [C, 1, 1]."""
-    mean = torch.tensor(constants.mean, dtype=torch.float64)[:, None, None]
-    std = torch.tensor(constants.std, dtype=torch.float64)[:, None, None]
-    return (1 / (255 * std)).float().to(device), (-mean / std).float().to(device)
+def _constants(constants: PerChannel, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(x / 255 - mean) / std as x * scale + shift, each for a row of pixels with its channels last [W C]."""
+    mean = torch.tensor(constants.mean, dtype=torch.float64)
+    std = torch.tensor(constants.std, dtype=torch.float64)
+    return (1 / (255 * std)).float().repeat(width).to(device), (-mean / std).float().repeat(width).to(device)
 
 
 def crop_and_flip(x: Tensor, generator: torch.Generator) -> Tensor:
