@@ -1,20 +1,33 @@
 """What the messages cost: 8 daemons that vote, against the same 8 that do the same computation and send nothing.
 
 Both train the small CNN on images of 32 x 32; `no-consensus` takes the same step on the same probes without asking
-anybody. The time is that of the round loops, without start-up and evaluation. The two take turns in one run.
+anybody. Both federations are started and then take the machine in turns of a second, one stopped while the other
+runs: a machine that is slow for a while is slow for both. Each has a clock that stands still while it is stopped; the
+time of a round is that until its slowest daemon has finished it, without start-up.
 
-    python scripts/bench/overhead.py [--nodes 8] [--rounds 60] [--turns 3]
+    python scripts/bench/overhead.py [--nodes 8] [--rounds 60] [--repeat 3]
 """
 
 import argparse
+import contextlib
+import multiprocessing
+import os
+import signal
 import statistics
 import tempfile
+import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
 from p2p_tally.config import Federation, ServiceSettings
 from runner.launch import launch
+
+WANTED = 1.10
+METHODS = ("no-consensus", "tally")
+REPORT_EVERY = 5  # rounds; each daemon then looks at 64 test images
+TURN_SECONDS = 1.0
 
 
 def write_images(path: Path, nodes: int) -> None:
@@ -29,56 +42,110 @@ def write_images(path: Path, nodes: int) -> None:
     np.savez(path, **arrays)
 
 
-def loop_seconds(method: str, data: Path, out: Path, nodes: int, rounds: int, topology: str) -> float:
-    """Seconds that a node's rounds took, the mean over the nodes."""
-    federation = Federation(
-        method=method,
-        nodes=nodes,
-        topology=topology,
-        rounds=rounds,
-        warmup=0,
-        merge_every=0,
-        batch=32,
-        data=f"npz:{data}",
-        model="cnn",
-        partition="iid",
-        eval_every=rounds,
-    )
-    run = launch(federation, ServiceSettings(out=out, device="cpu", checkpoint_every=0))
-    spent = dict.fromkeys(("train", "vote", "barrier", "distill"), 0.0)
-    for line in run.lines:
-        for phase in spent:
-            spent[phase] += line.seconds.get(phase, 0.0)
-    return sum(spent.values())
+def run_federation(federation: Federation, out: Path, told: Connection) -> None:
+    """Launch it, and tell (round, when all daemons had finished it)."""
+    settings = ServiceSettings(out=out, device="cpu", checkpoint_every=0)
+    launch(federation, settings, lambda line: told.send((line.round, time.monotonic())))
+    told.close()
+
+
+class Running:
+    """A federation of daemons that can be made to stand still."""
+
+    def __init__(self, federation: Federation, out: Path) -> None:
+        self.out = out
+        self.told, theirs = multiprocessing.Pipe(duplex=False)
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(target=run_federation, args=(federation, out, theirs))
+        self.process.start()
+        theirs.close()
+        self.finished: list[tuple[int, float]] = []  # round, when
+        self.ran: list[tuple[float, float]] = []  # from, to
+
+    def signal(self, number: signal.Signals) -> None:
+        for path in self.out.glob("*.pid"):
+            with contextlib.suppress(OSError, ValueError):  # it has just ended, or is being written
+                os.kill(int(path.read_text()), number)
+
+    def listen(self, seconds: float) -> bool:
+        """Take in what is told in this time; False once all is told."""
+        end = time.monotonic() + seconds
+        while self.told.poll(max(0.0, end - time.monotonic())):
+            try:
+                self.finished.append(self.told.recv())
+            except EOFError:
+                return False
+        return True
+
+    def take_turn(self) -> bool:
+        began = time.monotonic()
+        self.signal(signal.SIGCONT)
+        goes_on = self.listen(TURN_SECONDS)
+        self.signal(signal.SIGSTOP)
+        self.ran.append((began, time.monotonic()))
+        return goes_on
+
+    def seconds_a_round(self) -> float:
+        """By its own clock, from the first round that was finished in a turn to the last."""
+        own = [(round, self._clock(when)) for round, when in self.finished if when >= self.ran[0][0]]
+        (first, begin), (last, end) = own[0], own[-1]
+        return (end - begin) / (last - first)
+
+    def _clock(self, when: float) -> float:
+        return sum(max(0.0, min(when, stop) - start) for start, stop in self.ran)
+
+
+def measure(common: Federation, folder: Path) -> dict[str, float]:
+    """Seconds a round, of each method."""
+    running = {method: Running(common.model_copy(update={"method": method}), folder / method) for method in METHODS}
+    try:
+        while not all(federation.finished for federation in running.values()):  # start-up: together
+            for federation in running.values():
+                if not federation.listen(0.2):
+                    raise SystemExit("a federation ended before its first round; more --rounds")
+        for federation in running.values():
+            federation.signal(signal.SIGSTOP)
+        going = list(running.values())
+        while going:
+            going = [federation for federation in going if federation.take_turn()]
+        return {method: federation.seconds_a_round() for method, federation in running.items()}
+    finally:
+        for federation in running.values():
+            federation.signal(signal.SIGCONT)  # nobody stays behind
+            federation.process.join()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--topology", default="mesh")
     arguments = parser.parse_args()
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "images.npz"
         write_images(data, arguments.nodes)
-        for turn in range(arguments.turns):
-            seconds = {}
-            # Who goes first changes, so that a machine that slows down over time favours neither.
-            order = ("no-consensus", "tally") if turn % 2 == 0 else ("tally", "no-consensus")
-            for method in order:
-                out = Path(folder) / f"{method}-{turn}"
-                seconds[method] = loop_seconds(method, data, out, arguments.nodes, arguments.rounds, arguments.topology)
+        common = Federation(
+            nodes=arguments.nodes,
+            topology=arguments.topology,
+            rounds=arguments.rounds,
+            warmup=0,
+            merge_every=0,
+            batch=32,
+            data=f"npz:{data}",
+            model="cnn",
+            partition="iid",
+            eval_every=REPORT_EVERY,
+        )
+        for number in range(arguments.repeat):
+            seconds = measure(common, Path(folder) / str(number))
             ratios.append(seconds["tally"] / seconds["no-consensus"])
-            print(
-                f"turn {turn + 1}: no-consensus {seconds['no-consensus']:.2f} s, tally {seconds['tally']:.2f} s, "
-                f"ratio {ratios[-1]:.3f}",
-                flush=True,
-            )
+            times = ", ".join(f"{method} {1e3 * value:.0f} ms a round" for method, value in seconds.items())
+            print(f"{number + 1}: {times}, ratio {ratios[-1]:.3f}", flush=True)
     print(
         f"tally / no-consensus: median {statistics.median(ratios):.3f} ({arguments.nodes} daemons, "
-        f"{arguments.topology}, CNN on 32 x 32, {arguments.rounds} rounds; at most 1.10 wanted)"
+        f"{arguments.topology}, CNN on 32 x 32, {arguments.rounds} rounds; at most {WANTED:.2f} wanted)"
     )
 
 
