@@ -14,7 +14,7 @@ from torch import Tensor
 
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.architectures import holders
-from p2p_tally.learning.learner import EVALUATION_BATCH, Evaluation, Learner
+from p2p_tally.learning.learner import Evaluation, Learner, evaluation_batch
 from p2p_tally.learning.setup import Task
 from runner.stacked_block import Block, right_and_loss
 from runner.stacked_group import Group
@@ -36,7 +36,8 @@ class Peers:
         # Where each rank stands among the rows of all blocks; None: in its place.
         ranks = [rank for block in self.blocks for rank in block.ranks]
         self._places = None if len(self.groups) == 1 else torch.tensor(ranks).argsort()  # [N]
-        self._test = [self._test_batch(start) for start in range(0, len(task.test), self._batch)]
+        batches = torch.split(torch.arange(len(task.test)), evaluation_batch(task.test))
+        self._test = [self._test_batch(indices) for indices in batches]
 
     def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None
@@ -77,12 +78,8 @@ class Peers:
         for number, group in enumerate(self.groups):
             group.restore({key: state[_prefix(number) + key] for key in group.state()})
 
-    @property
-    def _batch(self) -> int:
-        return max(1, EVALUATION_BATCH // self.task.test.probes_each)
-
-    def _test_batch(self, start: int) -> tuple[Tensor, Tensor]:
-        x, y = self.task.test.take(torch.arange(start, min(start + self._batch, len(self.task.test))))
+    def _test_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = self.task.test.take(indices)
         assert y is not None
         return x, y.flatten().to(self.device)
 

@@ -14,7 +14,7 @@ from p2p_tally.learning import learner as module
 from p2p_tally.learning import merging, parameters
 from p2p_tally.learning.data import Arrays
 from p2p_tally.learning.data.probes import ProbePool
-from p2p_tally.learning.learner import Learner, answer
+from p2p_tally.learning.learner import Learner, answer, evaluation_batch
 from p2p_tally.learning.methods import METHODS, Sent
 from p2p_tally.learning.objectives import NO_LABEL
 from p2p_tally.learning.schedule import Channel, channel, merges, resolve
@@ -503,6 +503,18 @@ def test_evaluation_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         found = peer.evaluate()
         assert found.accuracy == 0.75
         assert found.loss == pytest.approx((3 * math.log(4 / 3) + math.log(4)) / 4, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "positions", "batch"), [((64,), 1, 1024), ((3, 32, 32), 1, 341), ((256,), 256, 4), ((2000, 2000), 1, 1)]
+)
+def test_a_batch_of_the_test_set_is_bounded_by_predictions_and_by_inputs(
+    shape: tuple[int, ...], positions: int, batch: int
+) -> None:
+    class Few(Arrays):
+        probes_each = positions  # type: ignore[assignment]
+
+    assert evaluation_batch(Few(torch.zeros(2, *shape), torch.zeros(2))) == batch
 
 
 def test_looking_changes_nothing() -> None:
