@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.ids import ranked_names
 from p2p_tally.node.daemon import Daemon
+from runner.simulate import simulate
 
 # Machines differ in speed and tests share cores: a slow example is no failure, and examples repeat from run to run.
 settings.register_profile("project", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -70,6 +71,20 @@ def make_daemons(federation: Federation, out: Path, **options: Any) -> list[Daem
 async def run_all(daemons: list[Daemon], seconds: float = 120) -> list[dict[str, Any]]:
     async with asyncio.timeout(seconds):
         return await asyncio.gather(*(daemon.run() for daemon in daemons))
+
+
+async def run_as_simulated(federation: Federation, out: Path) -> list[Daemon]:
+    """Daemons over real sockets that must end with the bits of the simulation and have sent its bytes."""
+    # A simulation runs an event loop of its own, so it is done in a thread.
+    simulated = await asyncio.to_thread(simulate, federation)
+    daemons = make_daemons(federation, out)
+    results = await run_all(daemons)
+    assert [result["parameters_sha256"] for result in results] == simulated.parameters_sha256
+    assert sum(result["missed"] for result in results) == 0
+    line = simulated.lines[-1]
+    assert sum(result["payload_bytes"] for result in results) / len(daemons) == line.payload_bytes
+    assert sum(result["framed_bytes"] for result in results) / len(daemons) == line.framed_bytes
+    return daemons
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import make_daemons, run_all, small
 from prometheus_client import generate_latest
-from test_relays import Killed, count_answers, kill_at
+from test_relays import kill_and_return
 
 from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.learning.schedule import resolve
@@ -96,21 +96,8 @@ def test_merges_alone_are_planned_for() -> None:
 async def test_one_that_is_killed_is_missed_and_taken_back(tmp_path: Path) -> None:
     """Links that are idle when it dies are found dead when they are dialled, or cost a deadline; then it is back."""
     federation = small(nodes=6, rounds=100, warmup=0, eval_every=100, merge_every=0, topology="matchings")
-    daemons = make_daemons(federation, tmp_path, barrier_timeout=2, checkpoint_every=0)
-    second = Daemon(federation, daemons[3].settings, membership=True, inherited=daemons[3].transport._inherited.dup())
-    others = [*daemons[:3], *daemons[4:]]
-    counts = count_answers([*others, second])
-    kill_at(daemons[3], 5)
-
-    async def twice() -> Any:
-        with pytest.raises(Killed):
-            await daemons[3].run()
-        return await second.run()
-
-    async with asyncio.timeout(80):
-        results = await asyncio.gather(*(daemon.run() for daemon in others), twice())
-    assert all(result["finished"] for result in results)
-    assert max(max(daemon.node.mailbox.missed.values(), default=0) for daemon in others) <= 2
+    daemons, counts = await kill_and_return(federation, tmp_path, barrier_timeout=2)
+    assert max(max(daemon.node.mailbox.missed.values(), default=0) for daemon in daemons[:-1]) <= 2
     for answers in counts.values():
         assert answers[-5:] == [2] * 5
 

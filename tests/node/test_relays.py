@@ -9,6 +9,7 @@ import pytest
 from conftest import make_daemons, small
 from test_faults import FAKE, FakePeer, ballot, finish
 
+from p2p_tally.config import Federation
 from p2p_tally.node.daemon import Daemon
 from p2p_tally.node.node import Node
 from p2p_tally.node.reports import RoundReport
@@ -44,6 +45,28 @@ def count_answers(daemons: list[Daemon]) -> dict[str, list[int]]:
 
         daemon.recorder.record = count  # type: ignore[method-assign]
     return counts
+
+
+async def kill_and_return(
+    federation: Federation, out: Path, barrier_timeout: float
+) -> tuple[list[Daemon], dict[str, list[int]]]:
+    """A run in which node-3 is killed before round 5 and started again: those that finished, and their answers."""
+    daemons = make_daemons(federation, out, barrier_timeout=barrier_timeout, checkpoint_every=0)
+    first = daemons[3]
+    second = Daemon(federation, first.settings, membership=True, inherited=first.transport._inherited.dup())
+    others = [*daemons[:3], *daemons[4:]]
+    counts = count_answers([*others, second])
+    kill_at(first, 5)
+
+    async def twice() -> Any:
+        with pytest.raises(Killed):
+            await first.run()
+        return await second.run()
+
+    async with asyncio.timeout(90):
+        results = await asyncio.gather(*(daemon.run() for daemon in others), twice())
+    assert all(result["finished"] for result in results)
+    return [*others, second], counts
 
 
 @pytest.mark.parametrize(
@@ -160,23 +183,10 @@ async def test_where_votes_travel_one_hop_nothing_is_passed_on(tmp_path: Path) -
 
 async def test_one_that_comes_back_is_heard_everywhere_and_the_trees_serve_again(tmp_path: Path) -> None:
     federation = small(nodes=6, rounds=120, warmup=0, eval_every=120, merge_every=0, topology="ring", hops="all")
-    daemons = make_daemons(federation, tmp_path, barrier_timeout=6, checkpoint_every=0)
-    second = Daemon(federation, daemons[3].settings, membership=True, inherited=daemons[3].transport._inherited.dup())
-    others = [*daemons[:3], *daemons[4:]]
-    counts = count_answers([*others, second])
-    kill_at(daemons[3], 5)
-
-    async def twice() -> Any:
-        with pytest.raises(Killed):
-            await daemons[3].run()
-        return await second.run()
-
-    async with asyncio.timeout(90):
-        results = await asyncio.gather(*(daemon.run() for daemon in others), twice())
-    assert all(result["finished"] for result in results)
+    daemons, counts = await kill_and_return(federation, tmp_path, barrier_timeout=6)
     for answers in counts.values():
         assert answers[-5:] == [6] * 5
-    for daemon in (*others, second):
+    for daemon in daemons:
         assert daemon.node.relays is not None and not daemon.node.relays._lost
 
 

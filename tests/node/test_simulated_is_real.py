@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from conftest import make_daemons, open_listener, run_all, small
+from conftest import make_daemons, open_listener, run_all, run_as_simulated, small
 
 from p2p_tally.config import DaemonSettings
 from p2p_tally.node.daemon import Daemon
@@ -22,15 +22,7 @@ async def test_same_bits_and_same_bytes(
     method: str, graph: dict[str, object], merge_every: int, tmp_path: Path
 ) -> None:
     federation = small(nodes=6, method=method, merge_every=merge_every, eval_every=8, **graph)
-    # A simulation runs an event loop of its own, so it is done in a thread.
-    simulated = await asyncio.to_thread(simulate, federation)
-    daemons = make_daemons(federation, tmp_path)
-    results = await run_all(daemons)
-    assert [result["parameters_sha256"] for result in results] == simulated.parameters_sha256
-    assert sum(result["missed"] for result in results) == 0
-    line = simulated.lines[-1]
-    assert sum(result["payload_bytes"] for result in results) / 6 == line.payload_bytes
-    assert sum(result["framed_bytes"] for result in results) / 6 == line.framed_bytes
+    await run_as_simulated(federation, tmp_path)
 
 
 @pytest.mark.parametrize("method", ["tally", "fedmd", "rcfd", "no-consensus"])

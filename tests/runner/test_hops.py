@@ -1,12 +1,11 @@
 """Votes over several hops: what is tallied, what it costs, and that every engine says the same."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_daemons, run_all, small
+from conftest import run_as_simulated, small
 from test_stacked import assert_agree, fifty
 
 from p2p_tally.ids import NodeName, ranked_names
@@ -79,14 +78,7 @@ def test_relays_are_booked_to_the_byte_where_numbers_grow_wider() -> None:
 )
 async def test_over_sockets_the_same_bits_and_bytes(options: dict[str, Any], tmp_path: Path) -> None:
     federation = small(nodes=6, eval_every=8, **options)
-    simulated = await asyncio.to_thread(simulate, federation)
-    daemons = make_daemons(federation, tmp_path)
-    results = await run_all(daemons)
-    assert [result["parameters_sha256"] for result in results] == simulated.parameters_sha256
-    assert sum(result["missed"] for result in results) == 0
-    line = simulated.lines[-1]
-    assert sum(result["payload_bytes"] for result in results) / 6 == line.payload_bytes
-    assert sum(result["framed_bytes"] for result in results) / 6 == line.framed_bytes
+    daemons = await run_as_simulated(federation, tmp_path)
     for stage in (Stage.VOTE, Stage.READY):  # what was sent has come
         sent = sum(daemon.node.ledger.total_sent(stage).framed for daemon in daemons)
         assert sent == sum(daemon.node.ledger.total_received(stage).framed for daemon in daemons)
