@@ -29,7 +29,7 @@ from topologies import build
 from topologies.facts import describe
 
 # Options in which a sparse cell and the mesh it is compared with may differ.
-OF_THE_GRAPH = {"topology", "degree", "hops", "tally_weights", "seed"}
+OF_THE_GRAPH = {"topology", "degree", "hops", "tally_weights", "merge_over", "seed"}
 REACH_LINES = {"1": "-", "2": "--", "all": ":"}
 GRAPH_MARKERS = "osD^vPX*"
 # Points of tail accuracy that a sparse graph may cost and still be called a bargain.
@@ -50,7 +50,8 @@ class Placed:
 
     @property
     def way(self) -> str:
-        return cell_name(self.federation)
+        name = cell_name(self.federation)
+        return f"{name} around a ring" if self.federation.merge_over == "ring" else name
 
     @property
     def graph(self) -> str:
@@ -216,6 +217,8 @@ def _figure(placed: Sequence[Placed]) -> Figure:
                     style = {"color": colour, "ls": REACH_LINES.get(reach, "-"), "lw": 1.2}
                     if line[0].federation.merge_every == 0:
                         style |= {"alpha": 0.55, "lw": 0.8}
+                    if line[0].federation.merge_over == "ring":
+                        style |= {"alpha": 0.55, "lw": 2.4}
                     told = f"{way}, {line[0].reach}" if line[0].reach != "–" else way
                     heights = [_mean(one.cell, metric) for one in line]
                     [drawn] = axes.plot([one.gap for one in line], heights, **style)
@@ -237,12 +240,13 @@ def _figure(placed: Sequence[Placed]) -> Figure:
 
 def _lines(here: Sequence[Placed]) -> Iterator[tuple[tuple[str, str], list[Placed]]]:
     """One line for each method and reach. A mesh has one reach and ends every line of its method."""
-    ways = dict.fromkeys((one.way, str(one.federation.hops)) for one in here if one.mesh is not None)
-    for way, reach in ways:
-        yield (
-            (way, reach),
-            [one for one in here if one.way == way and (one.mesh is None or str(one.federation.hops) == reach)],
-        )
+    lines: dict[tuple[str, str], list[Placed]] = {}
+    for one in here:
+        if one.mesh is not None:
+            lines.setdefault((one.way, str(one.federation.hops)), []).append(one)
+    for key, line in lines.items():
+        ends = {id(one.mesh) for one in line}
+        yield key, line + [one for one in here if id(one.cell) in ends]
 
 
 def _but_the_graph(cell: CellResults) -> str:

@@ -33,6 +33,13 @@ fedavg = { method = "fedavg", merge_every = 20 }
 [grids.reach]
 near = { hops = 1 }
 all = { hops = "all" }
+[[cells]]
+name = "around"
+topology = "ring"
+nodes = 8
+method = "fedavg"
+merge_every = 20
+merge_over = "ring"
 """
 
 
@@ -49,6 +56,9 @@ def test_each_sparse_cell_has_the_mesh_of_the_same_peers_and_method(results: Res
     assert meshes["ring-n8-tally-all"] == "mesh-n8-tally-near"
     assert meshes["gossip-n16-fedavg-near"] == "mesh-n16-fedavg-near"
     assert meshes["mesh-n16-tally-near"] is None
+    assert meshes["around"] == "mesh-n8-fedavg-near"
+    around = next(one for one in place(results) if one.cell.name == "around")
+    assert (around.way, around.reach) == ("fedavg-fa20 around a ring", "–")
     ring = next(one for one in place(results) if one.cell.name == "ring-n8-tally-near")
     assert (ring.graph, ring.reach, ring.way) == ("ring", "neighbours", "tally")
     assert ring.share == pytest.approx(2 / 7)
@@ -59,12 +69,12 @@ def test_the_words_are_made_of_the_numbers(results: Results, tmp_path: Path) -> 
     blocks = graph_blocks(results, "graphs")
     assert [block.name for block in blocks if isinstance(block, Picture)] == ["graphs-gap"]
     [table] = [block for block in blocks if isinstance(block, Table)]
-    assert len(table.rows) == 12
+    assert len(table.rows) == 13
     row = next(row for row in table.rows if row[0] == "`ring-n16-tally-near`")
     assert row[1:4] == ["ring", "0.0507", "neighbours"]
     write_report([results.cells[0].runs[0].folder.parent.parent], tmp_path / "graphs.md")  # type: ignore[union-attr]
     text = (tmp_path / "graphs.md").read_text()
-    assert "Of 12 sparse cells 12 are less accurate than the mesh" in text
+    assert "Of 13 sparse cells 13 are less accurate than the mesh" in text
     assert "- `tally`, sent to everybody: ring -" in text
     assert "0.13 to 0.57 of the mesh's bytes" in text
     assert "16 peers: no cell that sends less than its mesh surely loses less than 0.5 points." in text
