@@ -198,18 +198,26 @@ def node(
 @app.command()
 def status(
     urls: Annotated[list[str], typer.Argument(help="admin addresses of nodes, e.g. http://127.0.0.1:7101")],
-    watch: Annotated[bool, typer.Option("--watch", help="keep the table current until Ctrl-C")] = False,
+    keep: Annotated[bool, typer.Option("--watch", help="keep the table current until Ctrl-C")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show where running nodes are."""
+    """Show where running nodes are. The exit code is 1 where one does not answer."""
     import asyncio
 
-    from runner.status import ask, show
+    from rich.console import Console
 
+    from runner.status import ask, table_of, watch
+
+    if keep and not as_json:
+        asyncio.run(watch(urls))
+        return
+    nodes = asyncio.run(ask(urls))
     if as_json:
-        _print_json({"nodes": asyncio.run(ask(urls))})
+        _print_json({"nodes": nodes})
     else:
-        asyncio.run(show(urls, watch))
+        Console().print(table_of(nodes))
+    if any("error" in node for node in nodes):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -1,10 +1,10 @@
 """Where running nodes are, asked at their admin addresses."""
 
 import asyncio
+import os
 from typing import Any
 
 import aiohttp
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
@@ -26,26 +26,23 @@ async def _ask(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
             answer.raise_for_status()
             return {"url": url, **await answer.json()}
     except aiohttp.ClientConnectorError as error:
-        why = error.strerror or "no connection"
+        # asyncio words a refusal as a call with its arguments; the number behind it says it plainly.
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or "no connection"
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         why = str(error) or type(error).__name__
     nothing: dict[str, Any] = {"name": None, "round": None, "phase": "unreachable", "missing": []}
     return {"url": url, **nothing, "error": why}
 
 
-async def show(urls: list[str], watch: bool) -> None:
-    """Print a table; with `watch`, keep it current."""
-    table = _table(await ask(urls))
-    if not watch:
-        Console().print(table)
-        return
-    with Live(table, refresh_per_second=4) as live:
+async def watch(urls: list[str]) -> None:
+    """Show a table and keep it current, until cancelled."""
+    with Live(table_of(await ask(urls)), refresh_per_second=4) as live:
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
-            live.update(_table(await ask(urls)))
+            live.update(table_of(await ask(urls)))
 
 
-def _table(nodes: list[dict[str, Any]]) -> Table:
+def table_of(nodes: list[dict[str, Any]]) -> Table:
     table = Table()
     for column in ("node", "round", "phase", "accuracy %", "payload", "missing"):
         table.add_column(column, justify="left" if column in ("node", "phase", "missing") else "right")

@@ -242,10 +242,13 @@ def test_topologies_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_status_of_a_node_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    code, out, _ = p2p_tally(["status", "127.0.0.1:9"], monkeypatch, capsys)
+    assert code == 1 and "unreachable" in out
     code, out, _ = p2p_tally(["status", "127.0.0.1:9", "--json"], monkeypatch, capsys)
-    assert code == 0
+    assert code == 1
     node = json.loads(out)["nodes"][0]
     assert (node["url"], node["name"], node["phase"]) == ("127.0.0.1:9", None, "unreachable")
+    assert node["error"] == "Connection refused"
 
 
 @pytest.mark.parametrize("command", ["simulate", "launch", "node", "payload", "topology", "status"])
