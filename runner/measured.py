@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from p2p_tally.config import BallotCoding
+from p2p_tally.config import BallotCoding, Federation
 from p2p_tally.learning.methods import METHODS, Sent
 from runner.experiments import Cell, Facts
 from runner.payload import cell_bytes
@@ -56,7 +56,7 @@ def _measure(cell: CellResults) -> MeasuredBytes:
     votes = METHODS[cell.federation.method].sent is Sent.VOTES
     return MeasuredBytes(
         name=cell.name,
-        ballot=cell.federation.ballot if votes else "–",
+        ballot=_ballot(cell.federation),
         as_byte=_closed_form(cell, "byte") if votes else None,
         as_packed=_closed_form(cell, "packed") if votes else None,
         payload=fmean(run.lines[-1].payload_bytes for run in cell.runs),
@@ -64,6 +64,16 @@ def _measure(cell: CellResults) -> MeasuredBytes:
         wire=fmean(wire) if wire else None,
         kinds=dict(sorted(kinds.items())),
     )
+
+
+def _ballot(federation: Federation) -> str:
+    """What a ballot of this run is written as."""
+    return {
+        Sent.VOTES: federation.ballot,
+        Sent.TOP_K: f"top {federation.top_k}, {federation.soft_precision}",
+        Sent.SOFT: f"soft, {federation.soft_precision}",
+        Sent.NOTHING: "–",
+    }[METHODS[federation.method].sent]
 
 
 def _closed_form(cell: CellResults, ballot: BallotCoding) -> float | None:

@@ -26,6 +26,15 @@ def test_kinds_add_up_and_codings_stand_beside(tmp_path: Path) -> None:
     assert none.as_byte is None and none.as_packed is None
 
 
+def test_ballots_of_probabilities_are_named_with_their_precision(tmp_path: Path) -> None:
+    small = {"nodes": 2, "rounds": 3, "warmup": 1, "merge_every": 0, "tail": 1}
+    simulate(Federation(method="fedmd", soft_precision="int8", **small), NodeSettings(out=tmp_path / "fedmd"))
+    simulate(Federation(method="rcfd", top_k=2, **small), NodeSettings(out=tmp_path / "rcfd"))
+    soft, top = measure_runs([tmp_path / "fedmd", tmp_path / "rcfd"])
+    assert (soft.ballot, top.ballot) == ("soft, int8", "top 2, float32")
+    assert soft.as_byte is None and top.as_packed is None
+
+
 def test_the_wire_of_a_launched_run_is_kept_in_its_folder(tmp_path: Path) -> None:
     run = simulate(Federation(nodes=2, rounds=3, tail=1), NodeSettings(out=tmp_path / "run"))
     assert "wire_bytes" not in run.summary()
