@@ -1,12 +1,13 @@
 """Where running nodes are, asked at their admin addresses."""
 
 import asyncio
-import os
 from typing import Any
 
 import aiohttp
 from rich.live import Live
 from rich.table import Table
+
+from p2p_tally.node.addresses import why_unreachable
 
 ASK_SECONDS = 5.0
 REFRESH_SECONDS = 1.0
@@ -25,11 +26,8 @@ async def _ask(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
         async with session.get(base.rstrip("/") + "/status") as answer:
             answer.raise_for_status()
             return {"url": url, **await answer.json()}
-    except aiohttp.ClientConnectorError as error:
-        # asyncio words a refusal as a call with its arguments; the number behind it says it plainly.
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or "no connection"
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        why = str(error) or type(error).__name__
+        why = why_unreachable(error)
     nothing: dict[str, Any] = {"name": None, "round": None, "phase": "unreachable", "missing": []}
     return {"url": url, **nothing, "error": why}
 

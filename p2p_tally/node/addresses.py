@@ -1,6 +1,7 @@
 """Addresses on the command line: HOST:PORT, and NAME=HOST:PORT for a peer that goes by another name."""
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass
 
@@ -61,3 +62,14 @@ def parse_peers(text: str) -> dict[NodeName, Address]:
             raise ConfigError(f"--peers {text}: {peer} is there twice")
         peers[peer] = parsed
     return peers
+
+
+def why_unreachable(error: Exception) -> str:
+    """Why a connection failed, in the system's words: the libraries wrap these in their own call and its arguments."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number and number > 0:
+        return os.strerror(number)
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    words = error.strerror if isinstance(error, OSError) else None  # a name that does not resolve has no plain number
+    return words or str(error) or type(error).__name__

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from p2p_tally.errors import ConfigError, HandshakeError, PeerError
 from p2p_tally.ids import NodeName, in_order
-from p2p_tally.node.addresses import Address
+from p2p_tally.node.addresses import Address, why_unreachable
 from p2p_tally.node.link import REFUSED_DELAY, Connection, Link, backoff
 from p2p_tally.node.sockets import KernelCount, watch_for_silence
 from p2p_tally.node.transport import Events, dials
@@ -202,8 +202,9 @@ class WebSocketTransport:
         for name in in_order(self.peers):
             peer = self.peers[name]
             if peer.state not in ("up", "idle"):
+                where = f" at {peer.address}" if str(peer.address) != name else ""
                 why = f" ({peer.detail})" if peer.detail else ""
-                log.info("waiting for %s at %s%s", name, peer.address, why, extra={"event": "waiting", "peer": name})
+                log.info("waiting for %s%s%s", name, where, why, extra={"event": "waiting", "peer": name})
 
     def stop_waiting(self) -> None:
         self._closing.set()
@@ -239,7 +240,7 @@ class WebSocketTransport:
             except PeerError as error:
                 self._refused(peer, error)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                state.detail = str(error) or type(error).__name__
+                state.detail = why_unreachable(error)
             if state.state != "idle" and not state.changed.is_set():
                 self._not_there(peer, state)
                 delay = backoff(state.attempts, self._generator) if delay is None else delay

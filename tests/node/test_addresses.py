@@ -1,13 +1,15 @@
 """Addresses on the command line, right and wrong."""
 
 import contextlib
+import errno
+import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from p2p_tally.errors import ConfigError
-from p2p_tally.node.addresses import Address, parse_address, parse_peers
+from p2p_tally.node.addresses import Address, parse_address, parse_peers, why_unreachable
 
 
 @pytest.mark.parametrize(
@@ -131,3 +133,18 @@ def test_what_is_no_list_of_peers(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_peers(text)
     assert str(caught.value).startswith(complaint)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('10.0.0.2', 7001)"), "Connection refused"),
+        (OSError(errno.EHOSTUNREACH, "Multiple exceptions: ..."), "No route to host"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        (TimeoutError(), "no answer in time"),
+        (OSError("closed"), "closed"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_why_a_connection_failed_is_said_in_plain_words(error: Exception, words: str) -> None:
+    assert why_unreachable(error) == words
