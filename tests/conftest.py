@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.ids import ranked_names
 from p2p_tally.node.daemon import Daemon
+from p2p_tally.node.node import Node
 from runner.simulate import simulate
 
 # Machines differ in speed and tests share cores: a slow example is no failure, and examples repeat from run to run.
@@ -66,6 +67,21 @@ def make_daemons(federation: Federation, out: Path, **options: Any) -> list[Daem
         daemon_settings = DaemonSettings.parse(values)
         daemons.append(Daemon(federation, daemon_settings, membership=True, inherited=listeners[name]))
     return daemons
+
+
+class Killed(Exception):
+    pass
+
+
+def kill_at(daemon: Daemon, round: int) -> None:
+    """Let it die before it votes: its links end without a goodbye."""
+
+    async def poll(r: int, own: Any) -> Any:
+        if r == round:
+            raise Killed
+        return await Node._poll(daemon.node, r, own)
+
+    daemon.node._poll = poll  # type: ignore[method-assign]
 
 
 async def run_all(daemons: list[Daemon], seconds: float = 120) -> list[dict[str, Any]]:

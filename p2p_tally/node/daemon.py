@@ -205,7 +205,7 @@ class Daemon:
                 transport.want(node.plan.needed(1))
             await transport.start(self)
             log.info("listening at %s", transport.listen, extra={"event": "listening"})
-            await transport.all_up()
+            await transport.all_up(node.mailbox.begun)
             if not node.stopping:
                 self._begin([link.hello for link in transport.links.values()])
                 await node.run()

@@ -67,6 +67,7 @@ class Mailbox:
         # and brings them back.
         self.silent: set[NodeName] = set()
         self.unheard: set[NodeName] = set()  # likewise of those whose votes come from afar; their links are others'
+        self.begun: set[NodeName] = set()  # said that they play
         self.left: set[NodeName] = set()  # said goodbye
         self.finished: set[NodeName] = set()  # of those, who had played all rounds
         self.labels: Callable[[int], np.ndarray | None] = lambda _: None  # of a round's probes, -1 where there is none
@@ -297,6 +298,7 @@ class Mailbox:
         """A word about the peer itself: where it is, and what need not be waited for."""
         match message:
             case Here():
+                self.begun.add(peer)
                 self.joined[peer] = message.round
                 self.silent.discard(peer)
                 self._alive[peer] = asyncio.get_running_loop().time()

@@ -176,15 +176,16 @@ class WebSocketTransport:
 
     # --- waiting for the others
 
-    async def all_up(self) -> None:
+    async def all_up(self, begun: Collection[NodeName] = ()) -> None:
         """Wait until every neighbour has said hello, and say whom it waits for.
 
-        Where some are playing already, this node is the one that is late: the rest are given a moment only.
+        Where some are playing already, this node is the one that is late: the rest are given a moment only. Of those
+        that have `begun` while it waits for others one may be gone again, at its end or dead: it was there.
         """
         loop = asyncio.get_running_loop()
         reminder = loop.time() + FIRST_REMINDER_SECONDS
         late_until: float | None = None
-        while not self._closing.is_set() and any(peer.state not in ("up", "idle") for peer in self.peers.values()):
+        while not self._closing.is_set() and self._not_up().difference(begun):
             if late_until is None and any(link.hello.running for link in self.links.values()):
                 late_until = loop.time() + LATE_SECONDS
             self._changed.clear()
@@ -195,16 +196,18 @@ class WebSocketTransport:
                 if late_until is not None and loop.time() >= late_until:
                     break
                 reminder = loop.time() + REMINDER_SECONDS
-                self._say_who_is_missing()
+                for peer in in_order(self._not_up().difference(begun)):
+                    self._say_waiting_for(peer)
         self._playing = True
 
-    def _say_who_is_missing(self) -> None:
-        for name in in_order(self.peers):
-            peer = self.peers[name]
-            if peer.state not in ("up", "idle"):
-                where = f" at {peer.address}" if str(peer.address) != name else ""
-                why = f" ({peer.detail})" if peer.detail else ""
-                log.info("waiting for %s%s%s", name, where, why, extra={"event": "waiting", "peer": name})
+    def _not_up(self) -> set[NodeName]:
+        return {name for name, peer in self.peers.items() if peer.state not in ("up", "idle")}
+
+    def _say_waiting_for(self, name: NodeName) -> None:
+        peer = self.peers[name]
+        where = f" at {peer.address}" if str(peer.address) != name else ""
+        why = f" ({peer.detail})" if peer.detail else ""
+        log.info("waiting for %s%s%s", name, where, why, extra={"event": "waiting", "peer": name})
 
     def stop_waiting(self) -> None:
         self._closing.set()

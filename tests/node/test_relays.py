@@ -6,7 +6,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from conftest import make_daemons, small
+from conftest import Killed, kill_at, make_daemons, small
 from test_faults import FAKE, FakePeer, ballot, finish
 
 from p2p_tally.config import Federation
@@ -16,21 +16,6 @@ from p2p_tally.node.reports import RoundReport
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.messages import Here, Lost, News, Relayed, Stage, Vote, Waiting
 from runner.simulate import simulate
-
-
-class Killed(Exception):
-    pass
-
-
-def kill_at(daemon: Daemon, round: int) -> None:
-    """Let it die before it votes: its links end without a goodbye."""
-
-    async def poll(r: int, own: Any) -> Any:
-        if r == round:
-            raise Killed
-        return await Node._poll(daemon.node, r, own)
-
-    daemon.node._poll = poll  # type: ignore[method-assign]
 
 
 def count_answers(daemons: list[Daemon]) -> dict[str, list[int]]:

@@ -88,6 +88,21 @@ async def test_an_automatic_warm_up_opens_alike(tmp_path: Path) -> None:
     assert all(daemon.node.ledger.total_sent(Stage.READY).messages for daemon in daemons)
 
 
+@pytest.mark.parametrize("method", ["no-consensus", "feddf"])
+async def test_a_neighbour_may_have_finished_before_the_others_were_all_there(method: str, tmp_path: Path) -> None:
+    """Where nothing is sent nobody is waited for: node-1 plays to the end while its neighbours wait for node-3."""
+    federation = small(nodes=4, method=method, merge_every=0, topology="ring")
+    simulated = await asyncio.to_thread(simulate, federation)
+    daemons = make_daemons(federation, tmp_path)
+    waiting = [asyncio.create_task(daemons[rank].run()) for rank in (0, 2)]
+    async with asyncio.timeout(30):
+        first = await daemons[1].run()
+        assert not any(task.done() for task in waiting)
+        third = await daemons[3].run()
+        results = [await waiting[0], first, await waiting[1], third]
+    assert [result["parameters_sha256"] for result in results] == simulated.parameters_sha256
+
+
 async def test_neighbours_known_by_address_alone_make_a_mesh(tmp_path: Path) -> None:
     """Without --topology a node knows its neighbours only; a mesh of such nodes still merges to the same bits."""
     listeners = [open_listener() for _ in range(3)]
