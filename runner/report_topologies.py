@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
@@ -84,11 +85,24 @@ class Placed:
         verdict = judge(parse_finding(table, names, "–"), {self.cell.name: self.cell, self.mesh.name: self.mesh}, {})
         return verdict.judged[0] if verdict.judged else None
 
+    @cached_property
+    def same(self) -> bool:
+        """Whether every peer was as accurate as the mesh's whenever it was looked at: then it is the same run."""
+        theirs = {run.federation.seed: run.accuracy for run in self.mesh.runs} if self.mesh else {}
+        pairs = [(run.accuracy, theirs[run.federation.seed]) for run in self.cell.runs if run.federation.seed in theirs]
+        return bool(pairs) and all(np.array_equal(own, other) for own, other in pairs)
+
+    @property
+    def noise(self) -> float | None:
+        """What chance may make of the difference; None where that is not known."""
+        assert self.against is not None
+        return 0.0 if self.same else self.against.noise
+
     @property
     def outcome(self) -> str:
         """Its accuracy beside the mesh's, in words."""
         assert self.against is not None
-        if self.against.margin == 0 == self.against.noise:
+        if self.same:
             return "the same"
         return {"holds": "more", "does not hold": "less"}.get(self.against.outcome, "no difference seen")
 
@@ -96,7 +110,7 @@ class Placed:
     def loses_little(self) -> bool:
         """Whether what it loses against the mesh is surely small."""
         against = self.against
-        return against is not None and against.noise is not None and against.margin - against.noise > -SMALL_LOSS
+        return against is not None and self.noise is not None and against.margin - self.noise > -SMALL_LOSS
 
     @property
     def share(self) -> float | None:
@@ -175,7 +189,7 @@ def _table(compared: Sequence[Placed]) -> Table:
     rows = []
     for one in compared:
         assert one.against is not None
-        noise = "?" if one.against.noise is None else f"{one.against.noise:.2f}"
+        noise = "?" if one.noise is None else f"{one.noise:.2f}"
         rows.append(
             [
                 f"`{one.cell.name}`",

@@ -83,8 +83,7 @@ def test_the_words_are_made_of_the_numbers(results: Results, tmp_path: Path) -> 
 
 def _against(margin: float, noise: float | None) -> Placed:
     """A cell whose comparison with its mesh has come out so."""
-    cell = CellResults("sparse", [])
-    placed = Placed(cell, cell)
+    placed = Placed(CellResults("sparse", []), CellResults("mesh", []))
     placed.__dict__["against"] = Judged(90 + margin, 90, ">", margin, noise)
     return placed
 
@@ -92,7 +91,7 @@ def _against(margin: float, noise: float | None) -> Placed:
 @pytest.mark.parametrize(
     ("margin", "noise", "outcome", "loses_little"),
     [
-        (0.0, 0.0, "the same", True),
+        (0.0, 0.1, "no difference seen", True),
         (-0.2, 0.1, "less", True),
         (-0.2, 0.4, "no difference seen", False),
         (-0.6, 0.1, "less", False),
@@ -105,6 +104,15 @@ def test_less_the_same_and_what_is_surely_little(
 ) -> None:
     placed = _against(margin, noise)
     assert (placed.outcome, placed.loses_little) == (outcome, loses_little)
+
+
+def test_runs_equal_in_every_digit_are_the_same_even_on_one_seed(results: Results) -> None:
+    mesh = next(cell for cell in results.cells if cell.name == "mesh-n8-tally-near")
+    one_seed = Placed(CellResults("relayed", mesh.runs[:1]), mesh)
+    assert one_seed.against is not None and one_seed.against.noise != 0.0  # chance, as for any two cells
+    assert (one_seed.outcome, one_seed.noise, one_seed.loses_little) == ("the same", 0.0, True)
+    other = next(one for one in place(results) if one.cell.name == "ring-n8-tally-near")
+    assert not other.same
 
 
 def test_other_reports_say_nothing_of_graphs(tmp_path: Path) -> None:
