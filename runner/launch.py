@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import math
 import signal
 import time
@@ -18,6 +19,8 @@ from runner import made
 from runner.daemons import Child, Daemons, LocalDaemons, Plan
 from runner.folder import CHECKPOINTS, RunFolder
 from runner.record import RoundLine, Run
+
+log = logging.getLogger(__name__)
 
 # What daemons that were asked to stop are given to finish their round and write a checkpoint.
 GRACE_SECONDS = 30.0
@@ -123,6 +126,11 @@ class Launcher:
                 self._tell(folder)
         (self.out / f"{child.name}.pid").unlink(missing_ok=True)
         self._tell(folder)
+        if (child.process.returncode or 0) < 0 and not self.stopping.is_set():
+            log.warning(
+                "%s was killed by signal %d; the others go on, or wait for it if it had not begun (log: %s)",
+                *(child.name, -(child.process.returncode or 0), child.log),
+            )
 
     def _begin(self, federation: Federation, kept: list[RoundLine]) -> None:
         if self.run_record is None:

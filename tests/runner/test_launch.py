@@ -135,10 +135,31 @@ def test_a_node_that_dies_is_named_and_the_others_finish(tmp_path: Path, quiet_e
     finally:
         process.kill()
     assert process.returncode == 1
+    assert "warning: node-2 was killed by signal 9; the others go on" in stderr
     assert "node-2 did not finish, the others did" in stderr.splitlines()[-1]
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["accuracy"][2] is None
     assert all(summary["accuracy"][rank] > 50 for rank in (0, 1))
+
+
+def test_a_node_that_dies_before_it_begins_is_told_of_at_once(
+    tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    """The others wait for it, as for any peer that is not up yet: whoever looks at the launch must know."""
+    process = subprocess.Popen(
+        command("launch", *OPTIONS, f"--out={tmp_path / 'run'}"),
+        env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        pid = tmp_path / "run/node-1.pid"
+        wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), 60, "daemons did not start")
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "node-1" in line)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert "warning: node-1 was killed by signal 9" in said
 
 
 def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
