@@ -126,11 +126,10 @@ class Launcher:
                 self._tell(folder)
         (self.out / f"{child.name}.pid").unlink(missing_ok=True)
         self._tell(folder)
-        if (child.process.returncode or 0) < 0 and not self.stopping.is_set():
-            log.warning(
-                "%s was killed by signal %d; the others go on, or wait for it if it had not begun (log: %s)",
-                *(child.name, -(child.process.returncode or 0), child.log),
-            )
+        code = child.process.returncode or 0
+        if code < 0 and not self.stopping.is_set():
+            what = f"{child.name} was killed by signal {-code}"
+            log.warning("%s; the others go on, or wait for it if it had not begun (log: %s)", what, child.log)
 
     def _begin(self, federation: Federation, kept: list[RoundLine]) -> None:
         if self.run_record is None:
