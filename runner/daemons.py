@@ -1,7 +1,8 @@
 """Where the daemons of a launch run: processes of this machine here, on other machines likewise (ray_daemons.py).
 
 Each daemon is a process of its own with one torch thread. It tells of its rounds on its standard output, a line of
-JSON each; its standard input is its lifeline, which closes when whoever started it is gone, however that went.
+JSON each; its standard input is its lifeline, on which it hears which others are gone, and which closes when whoever
+started it is, however that went.
 """
 
 import asyncio
@@ -25,6 +26,10 @@ class DaemonProcess(Protocol):
 
     def lines(self) -> AsyncIterator[str]:
         """What it says, until it has ended."""
+        ...
+
+    def tell(self, line: str) -> None:
+        """A line to its standard input; for a process that is gone it goes nowhere."""
         ...
 
     def send_signal(self, number: signal.Signals) -> None: ...
@@ -98,6 +103,10 @@ class LocalProcess:
         async for line in self._process.stdout:
             yield line.decode()
         await self._process.wait()
+
+    def tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
 
     def send_signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)

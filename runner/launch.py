@@ -126,10 +126,18 @@ class Launcher:
                 self._tell(folder)
         (self.out / f"{child.name}.pid").unlink(missing_ok=True)
         self._tell(folder)
+        if child.final is None and not self.stopping.is_set():
+            self._lose(child)
+
+    def _lose(self, child: Child) -> None:
+        """A daemon has died. The others notice that once they play; before, they would wait for it to come."""
         code = child.process.returncode or 0
-        if code < 0 and not self.stopping.is_set():
+        if code < 0:  # one that ended by itself says why, at the latest when the launch ends
             what = f"{child.name} was killed by signal {-code}"
-            log.warning("%s; the others go on, or wait for it if it had not begun (log: %s)", what, child.log)
+            log.warning("%s; the others go on without it (log: %s)", what, child.log)
+        for other in self.children:
+            if other.alive:
+                other.process.tell(json.dumps({"gone": child.name}))
 
     def _begin(self, federation: Federation, kept: list[RoundLine]) -> None:
         if self.run_record is None:

@@ -51,6 +51,7 @@ class Outpost:
         self.folder = Path(tempfile.mkdtemp(prefix="p2p-tally-"))
         self._listener: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._unsaid: list[str] = []  # lines for a process that is not started yet
         self._sent: dict[Path, int] = {}
 
     async def where(self) -> str:
@@ -79,6 +80,8 @@ class Outpost:
             )
         if self._listener is not None:
             self._listener.close()
+        for unsaid in self._unsaid:
+            await self.tell(unsaid)
         assert process.stdout is not None
         async for line in process.stdout:
             yield Told(line.decode().rstrip("\n"), self._news())
@@ -109,6 +112,14 @@ class Outpost:
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
+
+    async def tell(self, line: str) -> None:
+        """A line to the process's standard input."""
+        if self._process is None:
+            self._unsaid.append(line)
+        else:
+            assert self._process.stdin is not None
+            self._process.stdin.write(f"{line}\n".encode())
 
     async def send_signal(self, number: int) -> None:
         if self._process is not None and self._process.returncode is None:

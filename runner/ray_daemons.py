@@ -5,7 +5,7 @@ Every outpost listens before any daemon starts, so the address book is complete 
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, Self
 
@@ -78,7 +78,7 @@ class RayProcess:
         self._name = name
         self._out = out
         self._ended = asyncio.Event()
-        self._signals: set[asyncio.Task[None]] = set()
+        self._errands: set[asyncio.Task[None]] = set()
 
     async def lines(self) -> AsyncIterator[str]:
         try:
@@ -106,13 +106,19 @@ class RayProcess:
         if told.code is not None:
             self.returncode = told.code
 
+    def tell(self, line: str) -> None:
+        self._send(self._outpost.tell(line))
+
     def send_signal(self, number: signal.Signals) -> None:
-        task = asyncio.create_task(self._outpost.send_signal(number))
-        self._signals.add(task)
-        task.add_done_callback(self._signals.discard)
+        self._send(self._outpost.send_signal(number))
         if number == signal.SIGKILL:  # nothing more is heard of it
             self.returncode = -number
             self._ended.set()
+
+    def _send(self, errand: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
 
     async def wait(self) -> None:
         await self._ended.wait()

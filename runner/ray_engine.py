@@ -92,6 +92,10 @@ class RayOutpost:
         except _ray().exceptions.RayError as error:
             yield Told("", {"log": f"lost: {_reason(error)}\n".encode()}, code=1)
 
+    async def tell(self, line: str) -> None:
+        with contextlib.suppress(_ray().exceptions.RayError):
+            await self._actor.tell.remote(line)
+
     async def send_signal(self, number: int) -> None:
         with contextlib.suppress(_ray().exceptions.RayError):
             await self._actor.send_signal.remote(number)

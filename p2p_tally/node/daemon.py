@@ -205,7 +205,7 @@ class Daemon:
                 transport.want(node.plan.needed(1))
             await transport.start(self)
             log.info("listening at %s", transport.listen, extra={"event": "listening"})
-            await transport.all_up(node.mailbox.begun)
+            await transport.all_up(node.mailbox.begun, self._met_by_others, node.deadlines.timeout())
             if not node.stopping:
                 self._begin([link.hello for link in transport.links.values()])
                 await node.run()
@@ -220,7 +220,10 @@ class Daemon:
     # --- what the transport tells
 
     def deliver(self, peer: NodeName, frame: bytes) -> bool:
-        return self.node.deliver(peer, frame)
+        kept_protocol = self.node.deliver(peer, frame)
+        if self.node.phase == "waiting":
+            self.transport.look_again()  # it may have said that it plays
+        return kept_protocol
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
         if not self.membership:  # the graph is known by what the neighbours say
@@ -247,6 +250,17 @@ class Daemon:
         log.info("asked to stop", extra={"event": "stopping"})
         self.node.stopping = True
         self.transport.stop_waiting()
+
+    def gone(self, peer: NodeName) -> None:
+        """A peer will not come, or not again: whoever launched it knows. Once this node plays, links tell it all."""
+        self.transport.absent.add(peer)
+        self.transport.look_again()
+
+    def _met_by_others(self) -> set[NodeName]:
+        """Those who play have met all their neighbours."""
+        round = self.node.round + 1
+        playing = self.node.mailbox.begun
+        return {NodeName(peer) for name in playing for peer in self.node.topology.neighbours(name, round)}
 
     def _begin(self, hellos: list[Hello]) -> None:
         """Load the checkpoint that fits where the neighbours are."""
@@ -314,12 +328,12 @@ def _known_graph(name: NodeName, said: dict[NodeName, Any]) -> Topology:
 
 
 def run_daemon(daemon: Daemon, lifeline: bool) -> dict[str, Any]:
-    """Run a daemon as this process: signals, log, event loop. `lifeline`: stop when standard input closes."""
+    """Run a daemon as this process: signals, log, event loop. `lifeline`: standard input is a launcher's."""
 
     async def main() -> dict[str, Any]:
         logs.configure(daemon.name, lambda: daemon.node.round, daemon.settings.log_format)
         _obey_signals(daemon)
-        watch = asyncio.create_task(_watch_lifeline()) if lifeline else None
+        watch = asyncio.create_task(_watch_lifeline(daemon)) if lifeline else None
         try:
             return await daemon.run()
         finally:
@@ -345,11 +359,13 @@ def _obey_signals(daemon: Daemon) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
-async def _watch_lifeline() -> None:
-    """The launcher holds the other end of standard input; where that closes it is gone, and this node must not stay."""
+async def _watch_lifeline(daemon: Daemon) -> None:
+    """The launcher holds the other end of standard input. It says who is gone, a line of JSON each; where the pipe
+    closes the launcher itself is, and this node must not stay."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    await reader.read()
+    async for line in reader:
+        daemon.gone(NodeName(json.loads(line)["gone"]))
     log.warning("the launcher is gone", extra={"event": "orphaned"})
     os.kill(os.getpid(), signal.SIGTERM)

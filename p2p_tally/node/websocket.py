@@ -26,6 +26,7 @@ from p2p_tally.protocol import frames
 from p2p_tally.protocol.frames import HELLO_BYTES, Limits
 from p2p_tally.protocol.handshake import check_hello
 from p2p_tally.protocol.messages import Hello, Welcome
+from p2p_tally.protocol.rollcall import RollCall
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +38,6 @@ STRANGERS = 64
 SILENCE_SECONDS = 30
 # What a peer that stops reading is given when this node leaves.
 FAREWELL_SECONDS = 5.0
-# When a node that waits for peers first says so, and how often from then on.
-FIRST_REMINDER_SECONDS = 2.0
-REMINDER_SECONDS = 30.0
-# What a node that comes to a federation at play gives the rest of its links.
-LATE_SECONDS = 1.0
 # WebSocket close code of a refusal; the range 4000 to 4999 is for applications.
 REFUSED = 4001
 
@@ -60,6 +56,7 @@ class PeerState:
     attempts: int = 0
     wanted: bool = True
     dialling: bool = False  # somebody is at it
+    met: bool = False  # there has been a link
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # whether it is wanted
     kernel: KernelCount = field(default_factory=KernelCount)  # of links that have ended
 
@@ -83,6 +80,7 @@ class WebSocketTransport:
         self.links: dict[NodeName, Link] = {}
         self.peers = {peer: PeerState(address) for peer, address in peers.items()}
         self.refusals: dict[str, int] = {}  # handshakes that failed, by reason
+        self.absent: set[NodeName] = set()  # will not come: somebody who knows has said so
         self._limit = HELLO_BYTES + 1  # aiohttp refuses messages of this length and longer
         self._generator = generator
         self._inherited = inherited
@@ -176,29 +174,51 @@ class WebSocketTransport:
 
     # --- waiting for the others
 
-    async def all_up(self, begun: Collection[NodeName] = ()) -> None:
+    async def all_up(
+        self,
+        begun: Collection[NodeName] = (),
+        met_by_others: Callable[[], Collection[NodeName]] = tuple,
+        patience: float | None = None,
+    ) -> None:
         """Wait until every neighbour has said hello, and say whom it waits for.
 
         Where some are playing already, this node is the one that is late: the rest are given a moment only. Of those
-        that have `begun` while it waits for others one may be gone again, at its end or dead: it was there.
+        that have `begun` while it waits for others one may be gone again, at its end or dead: it was there. One that
+        was there, for this node or for others, and is gone before it has begun is given `patience`.
         """
-        loop = asyncio.get_running_loop()
-        reminder = loop.time() + FIRST_REMINDER_SECONDS
-        late_until: float | None = None
-        while not self._closing.is_set() and self._not_up().difference(begun):
-            if late_until is None and any(link.hello.running for link in self.links.values()):
-                late_until = loop.time() + LATE_SECONDS
-            self._changed.clear()
-            try:
-                async with asyncio.timeout_at(min(reminder, late_until or reminder)):
-                    await self._changed.wait()
-            except TimeoutError:
-                if late_until is not None and loop.time() >= late_until:
-                    break
-                reminder = loop.time() + REMINDER_SECONDS
-                for peer in in_order(self._not_up().difference(begun)):
+        clock = asyncio.get_running_loop().time
+        call = RollCall(clock(), patience)
+
+        def missing() -> set[NodeName]:
+            return self._not_up().difference(begun, self.absent)
+
+        def met() -> set[NodeName]:
+            return {name for name, peer in self.peers.items() if peer.met}.union(met_by_others())
+
+        def is_late() -> bool:
+            return any(link.hello.running for link in self.links.values())
+
+        while not self._closing.is_set() and call.goes_on(clock(), missing(), met(), is_late()):
+            if call.is_time_to_say(clock()):
+                for peer in in_order(missing()):
                     self._say_waiting_for(peer)
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(call.next_look):
+                    await self._changed.wait()
+        if not self._closing.is_set():
+            self._begin_without(self._not_up().intersection(self.absent | call.given_up))
         self._playing = True
+
+    def _begin_without(self, peers: Collection[NodeName]) -> None:
+        for peer in in_order(peers):
+            log.warning("it is gone: beginning without it", extra={"event": "begun-without", "peer": peer})
+            assert self._events is not None
+            self._events.link_down(peer)
+
+    def look_again(self) -> None:
+        """Something has changed for whoever waits in `all_up`."""
+        self._changed.set()
 
     def _not_up(self) -> set[NodeName]:
         return {name for name, peer in self.peers.items() if peer.state not in ("up", "idle")}
@@ -348,7 +368,7 @@ class WebSocketTransport:
             if not old.idle:
                 self._events.link_down(link.peer)
         self.links[link.peer] = link
-        state.state, state.detail, state.attempts = "up", "", 0
+        state.state, state.detail, state.attempts, state.met = "up", "", 0, True
         watch_for_silence(link.connection, SILENCE_SECONDS)
         log.info("link up", extra={"event": "link-up", "peer": link.peer})
         self._events.link_up(link.peer, link.hello)

@@ -121,6 +121,45 @@ async def test_one_that_died_before_the_others_were_all_there_is_not_waited_for(
     assert all(result["finished"] for result in results)
 
 
+async def test_one_that_was_there_and_died_before_it_began_costs_a_deadline(tmp_path: Path) -> None:
+    """node-0 has said hello to both and is gone, while node-1 and node-2 still wait for node-3."""
+    federation = small(nodes=4, rounds=6, warmup=0, eval_every=5, merge_every=3)
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
+    understudy, last = daemons[0], daemons[3]
+    understudy.transport._inherited.close()
+    async with aiohttp.ClientSession() as session, asyncio.timeout(30):
+        fake = FakePeer(session, understudy)
+        waiting = [asyncio.create_task(daemon.run()) for daemon in daemons[1:3]]
+        for link in [await fake.join(daemon) for daemon in daemons[1:3]]:
+            await link.close()
+        # The last one has never met it, and learns from those who play that it was there.
+        results = await asyncio.gather(*waiting, last.run())
+    understudy.worker.shutdown()
+    assert all(result["finished"] for result in results)
+    assert all(daemon.node.mailbox.missed[FAKE] == 0 for daemon in daemons[1:])
+
+
+async def test_one_that_is_not_up_yet_is_waited_for(tmp_path: Path) -> None:
+    """However long it takes: only the operator knows whether it will come."""
+    daemons = make_daemons(small(nodes=3, rounds=3), tmp_path, barrier_timeout=0.1, checkpoint_every=0)
+    waiting = [asyncio.create_task(daemon.run()) for daemon in daemons[:2]]
+    await asyncio.wait(waiting, timeout=1)
+    assert [daemon.node.phase for daemon in daemons] == ["waiting"] * 3
+    results = await asyncio.gather(*waiting, daemons[2].run())
+    assert all(result["finished"] and not result["missed"] for result in results)
+
+
+async def test_one_that_its_launcher_says_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    daemons = make_daemons(small(nodes=3, rounds=3), tmp_path, barrier_timeout=60, checkpoint_every=0)
+    daemons[0].transport._inherited.close()
+    for daemon in daemons[1:]:
+        daemon.gone(FAKE)
+    async with asyncio.timeout(20):
+        results = await asyncio.gather(*(daemon.run() for daemon in daemons[1:]))
+    assert all(result["finished"] and not result["missed"] for result in results)
+    daemons[0].worker.shutdown()
+
+
 async def test_a_node_that_is_slow_but_at_work_is_waited_for(tmp_path: Path) -> None:
     """Three timeouts long it trains; it answers all the while, so nobody gives it up."""
     daemons = make_daemons(small(nodes=3, rounds=5, warmup=0, eval_every=5), tmp_path, barrier_timeout=0.5)

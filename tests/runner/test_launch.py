@@ -142,24 +142,33 @@ def test_a_node_that_dies_is_named_and_the_others_finish(tmp_path: Path, quiet_e
     assert all(summary["accuracy"][rank] > 50 for rank in (0, 1))
 
 
-def test_a_node_that_dies_before_it_begins_is_told_of_at_once(
-    tmp_path: Path, quiet_environment: dict[str, str]
+@pytest.mark.parametrize("options", [["--topology=mesh"], ["--nodes=4", "--topology=ring", "--hops=2"]])
+def test_a_node_that_dies_before_it_begins_is_named_at_once_and_the_others_finish(
+    options: list[str], tmp_path: Path, quiet_environment: dict[str, str]
 ) -> None:
-    """The others wait for it, as for any peer that is not up yet: whoever looks at the launch must know."""
+    """Nobody will start it again: the others must not wait for it as for a peer that is not up yet."""
+    folder = tmp_path / "run"
     process = subprocess.Popen(
-        command("launch", *OPTIONS, f"--out={tmp_path / 'run'}"),
+        command("launch", *OPTIONS, *options, f"--out={folder}"),
         env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        pid = tmp_path / "run/node-1.pid"
+        pid = folder / "node-1.pid"
         wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), 60, "daemons did not start")
         os.kill(int(pid.read_text()), signal.SIGKILL)
         assert process.stderr is not None
         said = next(line for line in process.stderr if "node-1" in line)
+        _, stderr = process.communicate(timeout=120)
     finally:
-        process.terminate()
-        process.communicate(timeout=60)
-    assert "warning: node-1 was killed by signal 9" in said
+        process.kill()
+    assert "warning: node-1 was killed by signal 9; the others go on without it" in said
+    assert process.returncode == 1
+    assert "node-1 did not finish, the others did" in stderr.splitlines()[-1]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["accuracy"].pop(1) is None and None not in summary["accuracy"]
+    # Nobody has waited a deadline for it either.
+    logs = [path.read_text() for path in folder.glob("node-*.log")]
+    assert not [line for log in logs for line in log.splitlines() if "in vain" in line or "no link" in line]
 
 
 def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dict[str, str]) -> None:

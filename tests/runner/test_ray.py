@@ -1,5 +1,6 @@
 """Sweeps and launches on a real Ray: a cluster of two workers on this machine, and the bits of the local engines."""
 
+import contextlib
 import json
 import shutil
 import signal
@@ -152,6 +153,15 @@ def test_an_interrupted_cell_on_ray_goes_on_to_the_same_bits(
     assert lines_of(folder) == lines_of(tmp_path / "straight")
 
 
+def daemon_process(name: str) -> psutil.Process | None:
+    """A node's process: the cluster's machines are processes of this test."""
+    for found in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if f"--name={name}" in found.cmdline():
+                return found
+    return None
+
+
 LAUNCHED = ["--nodes=4", "--rounds=12", "--warmup=2", "--merge-every=4", "--local-steps=2", "--topology=ring"]
 
 
@@ -213,8 +223,8 @@ def test_a_node_whose_machine_is_lost_is_named_and_the_others_finish(
     )  # fmt: skip
     record = out / "rounds.jsonl"
     wait_until(lambda: record.is_file() and record.stat().st_size, "no round was played")
-    ours = psutil.Process().children(recursive=True)  # the cluster's machines are processes of this test
-    [node] = [found for found in ours if "--name=node-2" in found.cmdline()]
+    node = daemon_process("node-2")
+    assert node is not None
     [left] = [Path(word.removeprefix("--out=")).parent for word in node.cmdline() if word.startswith("--out=")]
     node.parent().kill()
     _, stderr = process.communicate(timeout=120)
@@ -224,6 +234,24 @@ def test_a_node_whose_machine_is_lost_is_named_and_the_others_finish(
     assert summary["accuracy"][2] is None and None not in summary["accuracy"][:2]
     node.wait(30)  # by its lifeline
     shutil.rmtree(left)  # which a lost machine cannot
+
+
+def test_a_node_that_dies_before_it_begins_is_not_waited_for(
+    cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    options = [*LAUNCHED, "--nodes=3", f"--out={tmp_path / 'run'}"]
+    process = subprocess.Popen(
+        command("launch", *options, "--engine=ray", f"--ray-address={cluster}"),
+        env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: daemon_process("node-1"), "no node was started")
+    node = daemon_process("node-1")
+    assert node is not None
+    node.kill()
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "warning: node-1 was killed by signal 9; the others go on without it" in stderr
+    assert "node-1 did not finish, the others did" in stderr.splitlines()[-1]
 
 
 def test_nodes_of_several_machines_need_the_operators_word() -> None:
