@@ -67,6 +67,7 @@ class Launcher:
         self.stopping = asyncio.Event()
         self.run_record: Run | None = None
         self.sizes: dict[str, Any] = {}  # classes and examples, as a daemon has told
+        self.failed: list[Child] = []  # ended by themselves, and not told of yet
 
     async def run(self) -> Run:
         kept: list[RoundLine] = []
@@ -114,6 +115,8 @@ class Launcher:
         """Read what a daemon says until it ends."""
         async for text in child.process.lines():
             said = json.loads(text)
+            while self.failed:  # what this daemon says shows that it was not the fault of all
+                log.warning("%s; the others go on without it", _why(self.failed.pop()))
             if "federation" in said:
                 self._begin(Federation.parse(said["federation"]), kept)
                 child.parameters = said["sizes"].pop("parameters")
@@ -132,9 +135,11 @@ class Launcher:
     def _lose(self, child: Child) -> None:
         """A daemon has died. The others notice that once they play; before, they would wait for it to come."""
         code = child.process.returncode or 0
-        if code < 0:  # one that ended by itself says why, at the latest when the launch ends
+        if code < 0:
             what = f"{child.name} was killed by signal {-code}"
             log.warning("%s; the others go on without it (log: %s)", what, child.log)
+        else:
+            self.failed.append(child)
         for other in self.children:
             if other.alive:
                 other.process.tell(json.dumps({"gone": child.name}))

@@ -1,6 +1,7 @@
 """N daemons as processes: the same bits as simulated, nothing left behind, and a stopped launch that goes on."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -9,8 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import small
 
 from p2p_tally.config import ServiceSettings, parse_options, read_options
+from p2p_tally.ids import NodeName
+from runner.daemons import Child, LocalDaemons, Plan
+from runner.launch import LaunchFailed, launch
 from runner.simulate import simulate
 
 OPTIONS = ["--nodes=3", "--rounds=60", "--warmup=4", "--merge-every=20", "--local-steps=2", "--eval-every=7"]
@@ -169,6 +174,23 @@ def test_a_node_that_dies_before_it_begins_is_named_at_once_and_the_others_finis
     # Nobody has waited a deadline for it either.
     logs = [path.read_text() for path in folder.glob("node-*.log")]
     assert not [line for log in logs for line in log.splitlines() if "in vain" in line or "no link" in line]
+
+
+def test_a_node_that_fails_at_the_start_is_named_and_the_others_finish(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class OneFails(LocalDaemons):
+        """Places in which node-1 gets a socket that it cannot listen on."""
+
+        async def _start(self, plan: Plan, rank: int, addresses: dict[NodeName, str], descriptor: int) -> Child:
+            with (tmp_path / "no-socket").open("w") as file:
+                return await super()._start(plan, rank, addresses, file.fileno() if rank == 1 else descriptor)
+
+    settings = ServiceSettings(out=tmp_path / "run")
+    with caplog.at_level(logging.WARNING), pytest.raises(LaunchFailed, match="node-1 did not finish, the others did"):
+        launch(small(nodes=3, rounds=6), settings, where=OneFails())
+    assert [record.message.split(":")[0] for record in caplog.records] == ["node-1 ended with code 1"]
+    assert caplog.records[0].message.endswith("; the others go on without it")
 
 
 def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
