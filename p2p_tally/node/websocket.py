@@ -19,7 +19,7 @@ from aiohttp import web
 from p2p_tally.errors import ConfigError, HandshakeError, PeerError
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.node.addresses import Address, why_unreachable
-from p2p_tally.node.link import REFUSED_DELAY, Connection, Link, backoff
+from p2p_tally.node.link import LAST_DELAY, REFUSED_DELAY, Connection, Link, backoff
 from p2p_tally.node.sockets import KernelCount, watch_for_silence
 from p2p_tally.node.transport import Events, dials
 from p2p_tally.protocol import frames
@@ -187,18 +187,22 @@ class WebSocketTransport:
         was there, for this node or for others, and is gone before it has begun is given `patience`.
         """
         clock = asyncio.get_running_loop().time
-        call = RollCall(clock(), patience)
+        call = RollCall(clock())
 
         def missing() -> set[NodeName]:
             return self._not_up().difference(begun, self.absent)
 
-        def met() -> set[NodeName]:
-            return {name for name, peer in self.peers.items() if peer.met}.union(met_by_others())
+        def given() -> dict[NodeName, float]:
+            if patience is None:
+                return {}
+            met = {name: patience for name, peer in self.peers.items() if peer.met}
+            # If they live, the next attempt to reach them may be that far away.
+            return dict.fromkeys(met_by_others(), patience + LAST_DELAY) | met
 
         def is_late() -> bool:
             return any(link.hello.running for link in self.links.values())
 
-        while not self._closing.is_set() and call.goes_on(clock(), missing(), met(), is_late()):
+        while not self._closing.is_set() and call.goes_on(clock(), missing(), given(), is_late()):
             if call.is_time_to_say(clock()):
                 for peer in in_order(missing()):
                     self._say_waiting_for(peer)

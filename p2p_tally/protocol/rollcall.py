@@ -4,7 +4,7 @@ A peer that is not up yet is waited for without end: start order does not matter
 will come. One that was there and is gone has died: it is waited for as long as for any peer that falls silent.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from p2p_tally.ids import NodeName
 
@@ -18,21 +18,25 @@ LATE_SECONDS = 1.0
 class RollCall:
     """The start of one node."""
 
-    def __init__(self, now: float, patience: float | None) -> None:
-        """`patience`: what one that was there and is gone is given; None: no end."""
+    def __init__(self, now: float) -> None:
         self.given_up: set[NodeName] = set()
-        self._patience = patience
         self._reminder = now + FIRST_REMINDER_SECONDS
         self._late_until: float | None = None
-        self._gone_since: dict[NodeName, float] = {}
+        self._missed_since: dict[NodeName, float] = {}
+        self._until: dict[NodeName, float] = {}
 
-    def goes_on(self, now: float, missing: Collection[NodeName], met: Collection[NodeName], late: bool) -> bool:
-        """Whether to wait on. Of the `missing` some were `met`; `late`: others play already, this one comes to them."""
+    def goes_on(
+        self, now: float, missing: Collection[NodeName], patience: Mapping[NodeName, float], late: bool
+    ) -> bool:
+        """Whether to wait on. `patience`: the seconds that those who were there are given from when they are missed.
+
+        `late`: others play already, and this node comes to them.
+        """
         if late and self._late_until is None:
             self._late_until = now + LATE_SECONDS
-        self._gone_since = {peer: self._gone_since.get(peer, now) for peer in missing if peer in met}
-        if self._patience is not None:
-            self.given_up = {peer for peer, since in self._gone_since.items() if now >= since + self._patience}
+        self._missed_since = {peer: self._missed_since.get(peer, now) for peer in missing if peer in patience}
+        self._until = {peer: since + patience[peer] for peer, since in self._missed_since.items()}
+        self.given_up = {peer for peer, end in self._until.items() if now >= end}
         in_time = self._late_until is None or now < self._late_until
         return in_time and not self.given_up.issuperset(missing)
 
@@ -46,10 +50,7 @@ class RollCall:
     @property
     def next_look(self) -> float:
         """When to look again, if nothing changes before."""
-        instants = [self._reminder]
+        instants = [end for peer, end in self._until.items() if peer not in self.given_up]
         if self._late_until is not None:
             instants.append(self._late_until)
-        if self._patience is not None:
-            waiting = (since for peer, since in self._gone_since.items() if peer not in self.given_up)
-            instants += [since + self._patience for since in waiting]
-        return min(instants)
+        return min([self._reminder, *instants])
