@@ -375,8 +375,8 @@ class Node:
             self.outbox.send(peer, Here(self.round), frames.encode(Here(self.round)))
 
     def _answer_waiting(self, peer: NodeName, r: int) -> None:
-        """A peer waits in round r: if this node is not so far yet, it is at work, and says so."""
-        if self.round >= r or self.phase == "waiting":
+        """A peer waits in round r: if this node is not so far, it is at work or waits for its links, and says so."""
+        if self.round >= r:
             return
         here = Here(self.round)
         if self.relays is None or peer in self._neighbours(r):

@@ -22,6 +22,7 @@ from p2p_tally.node.daemon import Daemon
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.handshake import fields_digest
 from p2p_tally.protocol.messages import Announce, Hello, Shard, Stage, Vote, Welcome
+from runner.simulate import simulate
 
 FAKE = NodeName("node-0")
 
@@ -147,6 +148,20 @@ async def test_one_that_is_not_up_yet_is_waited_for(tmp_path: Path) -> None:
     assert [daemon.node.phase for daemon in daemons] == ["waiting"] * 3
     results = await asyncio.gather(*waiting, daemons[2].run())
     assert all(result["finished"] and not result["missed"] for result in results)
+
+
+async def test_one_whose_other_neighbour_is_not_up_yet_is_waited_for(tmp_path: Path) -> None:
+    """On a ring node-1 has both its links and plays, while its neighbours still wait for node-3, deadlines long."""
+    federation = small(nodes=4, rounds=3, warmup=0, topology="ring")
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=0.4, checkpoint_every=0)
+    waiting = [asyncio.create_task(daemon.run()) for daemon in daemons[:3]]
+    await asyncio.wait(waiting, timeout=2)
+    assert [daemon.node.phase for daemon in daemons] == ["waiting", "barrier", "waiting", "waiting"]
+    results = await asyncio.gather(*waiting, daemons[3].run())
+    assert [result["parameters_sha256"] for result in results] == (
+        await asyncio.to_thread(simulate, federation)
+    ).parameters_sha256
+    assert not any(result["missed"] for result in results)
 
 
 async def test_one_that_its_launcher_says_is_gone_is_not_waited_for(tmp_path: Path) -> None:
