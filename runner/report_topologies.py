@@ -15,7 +15,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import ranked_names
@@ -137,7 +137,8 @@ def graph_blocks(results: Results, stem: str) -> list[Block]:
     compared = [one for one in placed if one.against is not None]
     caption = (
         "Tail accuracy, spread and bytes against the spectral gap, a column for each number of peers (and split of the "
-        "data); the mesh is at 1. Colour: the method. Line: how far a ballot goes. Marker: the graph."
+        "data); the mesh is at 1. Colour: the method. Line: how far a ballot goes. Marker: the graph. Accuracy and "
+        "spread have an axis for each column."
     )
     return [
         Heading(3, "Sparse graphs against the mesh"),
@@ -163,18 +164,20 @@ def _sentences(compared: Sequence[Placed]) -> Iterator[str]:
         cells = list(group)
         parts = []
         for graph in dict.fromkeys(one.graph for one in cells):
-            margins = [
-                (one.against.margin, one.federation.nodes) for one in cells if one.graph == graph and one.against
-            ]
+            here = [one for one in cells if one.graph == graph]
+            if all(one.same for one in here):
+                parts.append(f"{graph} the same in every digit")
+                continue
+            margins = [(one.against.margin, one.federation.nodes) for one in here if one.against]
             part = f"{graph} {statistics.fmean(margin for margin, _ in margins):+.2f} points"
             if len(margins) > 1:
                 lowest, nodes = min(margins)
-                part += f" on average ({lowest:+.2f} at {nodes} peers)"
+                part += f" on average ({lowest:+.2f} at worst, with {nodes} peers)"
             parts.append(part)
         shares = [one.share for one in cells if one.share is not None]
         told = f", sent to {reach}" if reach != "–" else ""
-        sent = f"; {min(shares):.2f} to {max(shares):.2f} of the mesh's bytes" if shares else ""
-        yield f"`{way}`{told}: {', '.join(parts)} against the mesh{sent}."
+        sent = f"; {_range(shares)} of the mesh's bytes" if shares else ""
+        yield f"`{way}`{told}, against the mesh: {', '.join(parts)}{sent}."
     for nodes in sorted({one.federation.nodes for one in compared}):
         here = [one for one in compared if one.federation.nodes == nodes]
         saving = sorted((one.share, one.cell.name) for one in here if one.share and one.share < 1 and one.loses_little)
@@ -183,6 +186,11 @@ def _sentences(compared: Sequence[Placed]) -> Iterator[str]:
             continue
         listed = ", ".join(f"`{name}` ({share:.2f})" for share, name in saving)
         yield f"{nodes} peers: surely less than {SMALL_LOSS:g} points lost for a share of the mesh's bytes: {listed}."
+
+
+def _range(shares: Sequence[float]) -> str:
+    lowest, highest = f"{min(shares):.2f}", f"{max(shares):.2f}"
+    return lowest if lowest == highest else f"{lowest} to {highest}"
 
 
 def _table(compared: Sequence[Placed]) -> Table:
@@ -213,14 +221,14 @@ def _figure(placed: Sequence[Placed]) -> Figure:
     graphs = list(dict.fromkeys(one.graph for one in placed))
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(max(7.2, 2.3 * len(columns) + 0.8), 7.0), layout="constrained")
-        panels = figure.subplots(len(ROWS), len(columns), sharex="col", sharey="row", squeeze=False)
+        # Accuracy and spread have an axis a column: one column far below the others would press them flat.
+        panels = figure.subplots(len(ROWS), len(columns), sharex="col", squeeze=False)
         labels: dict[str, Any] = {}
         for across, column in enumerate(columns):
             here = [one for one in placed if one.column == column]
             for down, (metric, label) in enumerate(ROWS):
                 axes = panels[down][across]
                 axes.set_xscale("log")
-                axes.xaxis.set_minor_formatter(NullFormatter())
                 if metric == "payload":
                     axes.set_yscale("log")
                 if across == 0:
@@ -243,13 +251,35 @@ def _figure(placed: Sequence[Placed]) -> Figure:
                 axes.tick_params(labelsize=8)
             panels[0][across].set_title(f"{column[0]} peers\n{column[1]}", fontsize=9)
             panels[-1][across].set_xlabel("spectral gap", fontsize=9)
+            _label_gaps(panels[-1][across], min(one.gap for one in here))
+        for axes in panels[-1][1:]:
+            axes.sharey(panels[-1][0])
+            axes.tick_params(labelleft=False)
         for number, graph in enumerate(graphs):
             [drawn] = panels[0][0].plot([], [], GRAPH_MARKERS[number % len(GRAPH_MARKERS)], color="w", mec="k", ms=5)
             labels[graph] = drawn
-        figure.legend(
-            list(labels.values()), list(labels), loc="outside lower center", ncols=4, frameon=False, fontsize=8
-        )
+        _legend(figure, labels)
     return figure
+
+
+def _label_gaps(axes: Any, smallest: float) -> None:
+    """Powers of ten say nothing where the axis has but one or two of them."""
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    if smallest > 0.02:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+
+
+def _legend(figure: Figure, labels: dict[str, Any]) -> None:
+    """Below the panels, in as many columns as fit into the figure."""
+    for columns in (4, 3, 2, 1):
+        legend = figure.legend(
+            list(labels.values()), list(labels), loc="outside lower center", ncols=columns, frameon=False, fontsize=8
+        )
+        figure.draw_without_rendering()
+        if columns == 1 or legend.get_window_extent().width < figure.bbox.width:
+            return
+        legend.remove()
 
 
 def _lines(here: Sequence[Placed]) -> Iterator[tuple[tuple[str, str], list[Placed]]]:

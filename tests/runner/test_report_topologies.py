@@ -1,11 +1,12 @@
 """What a report says of cells that differ in their graph."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from runner_made_up import make_sweep
 
-from runner.document import Picture, Table
+from runner.document import Bullets, Picture, Table
 from runner.report import compose, write_report
 from runner.report_topologies import Placed, compares_graphs, graph_blocks, place
 from runner.results import CellResults, Results, collect
@@ -42,6 +43,36 @@ merge_every = 20
 merge_over = "ring"
 """
 
+# Few columns of panels, and names too long for four columns of the legend.
+WIDE = """
+title = "Long names"
+[facts]
+classes = 10
+parameters = 4_810
+[base]
+rounds = 60
+tail = 20
+merge_every = 20
+[[grids]]
+name = "{graph}-{way}-{over}-{reach}"
+leave_out = ["mesh-*-ring-*", "mesh-*-two", "mesh-*-all"]
+nodes = 8
+method = "tally"
+[grids.graph]
+ring = { topology = "ring" }
+mesh = { topology = "mesh" }
+[grids.way]
+tally = { merge_every = 20 }
+coded = { merge_every = 20, merge_precision = "int8" }
+[grids.over]
+links = { merge_over = "neighbours" }
+ring = { merge_over = "ring" }
+[grids.reach]
+near = { hops = 1 }
+two = { hops = 2 }
+all = { hops = "all" }
+"""
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
@@ -75,7 +106,7 @@ def test_the_words_are_made_of_the_numbers(results: Results, tmp_path: Path) -> 
     write_report([results.cells[0].runs[0].folder.parent.parent], tmp_path / "graphs.md")  # type: ignore[union-attr]
     text = (tmp_path / "graphs.md").read_text()
     assert "Of 13 sparse cells 13 are less accurate than the mesh" in text
-    assert "- `tally`, sent to everybody: ring -" in text
+    assert "- `tally`, sent to everybody, against the mesh: ring -" in text
     assert "0.13 to 0.57 of the mesh's bytes" in text
     assert "16 peers: no cell that sends less than its mesh surely loses less than 0.5 points." in text
     assert (tmp_path / "graphs-figures/graphs-gap.svg").is_file()
@@ -113,6 +144,27 @@ def test_runs_equal_in_every_digit_are_the_same_even_on_one_seed(results: Result
     assert (one_seed.outcome, one_seed.noise, one_seed.loses_little) == ("the same", 0.0, True)
     other = next(one for one in place(results) if one.cell.name == "ring-n8-tally-near")
     assert not other.same
+
+
+def test_a_graph_whose_cells_are_all_the_meshs_own_run_is_said_to_be_the_same(results: Results) -> None:
+    mesh = next(cell for cell in results.cells if cell.name == "mesh-n8-tally-near")
+    sparse = next(cell for cell in results.cells if cell.name == "ring-n8-tally-all")
+    runs = [replace(run, lines=other.lines) for run, other in zip(sparse.runs, mesh.runs, strict=True)]
+    equal = Results("equal", "Equal", [mesh, CellResults(sparse.name, runs)])
+    [said] = [block for block in graph_blocks(equal, "equal") if isinstance(block, Bullets)]
+    assert "`tally`, sent to everybody, against the mesh: ring the same in every digit; 1.00 of the mesh's bytes." in (
+        said.items
+    )
+
+
+def test_the_legend_stays_inside_the_figure(tmp_path: Path) -> None:
+    (tmp_path / "wide.toml").write_text(WIDE)
+    [wide] = collect([make_sweep(tmp_path / "sweep", str(tmp_path / "wide.toml"), seeds=(0,))])
+    [picture] = [block for block in graph_blocks(wide, "wide") if isinstance(block, Picture)]
+    [legend] = picture.figure.legends
+    picture.figure.draw_without_rendering()
+    drawn = legend.get_window_extent()
+    assert drawn.x0 >= 0 and drawn.x1 <= picture.figure.bbox.width
 
 
 def test_other_reports_say_nothing_of_graphs(tmp_path: Path) -> None:
