@@ -204,9 +204,8 @@ def status(
     """Show where running nodes are. The exit code is 1 where one does not answer."""
     import asyncio
 
-    from rich.console import Console
-
     from runner.status import ask, table_of, watch
+    from runner.terminal import print_table
 
     if keep and not as_json:
         asyncio.run(watch(urls))
@@ -215,7 +214,7 @@ def status(
     if as_json:
         _print_json({"nodes": nodes})
     else:
-        Console().print(table_of(nodes))
+        print_table(table_of(nodes))
     if any("error" in node for node in nodes):
         raise typer.Exit(1)
 

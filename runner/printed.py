@@ -7,6 +7,7 @@ from p2p_tally.learning.architectures import holders, of_rank
 from runner.measured import MeasuredBytes
 from runner.payload import CellBytes
 from runner.record import Run, cell_name
+from runner.terminal import print_table
 
 
 def print_run(run: Run) -> None:
@@ -27,9 +28,8 @@ def print_run(run: Run) -> None:
         table.add_row(name, *model, f"{summary['accuracy'][rank]:.1f}", f"{tails[rank]:.1f}")
     if len(run.names) > 16:
         table.add_row(f"... {len(run.names) - 16} more")
-    console = Console()
-    console.print(table)
-    console.print(
+    print_table(table)
+    Console().print(
         f"tail accuracy {summary['tail_accuracy']:.2f} %, peak {summary['peak_accuracy']:.2f} %, "
         f"spread between peers {summary['cross_peer_std']:.2f}\n"
         f"sent per peer: payload {in_units(summary['payload_bytes'])}, framed {in_units(summary['framed_bytes'])}; "
@@ -49,7 +49,7 @@ def print_payload(title: str, cells: list[CellBytes]) -> None:
         ratio = f"{cell.sent_bytes / cell.payload_bytes:.3f}" if cell.payload_bytes else "-"
         row = f"{cell.bytes_per_probe:g}", f"{cell.payload_bytes:,}", f"{cell.sent_bytes:,}", ratio
         table.add_row(cell.name, *row)
-    Console().print(table)
+    print_table(table)
 
 
 def print_measured(cells: list[MeasuredBytes]) -> None:
@@ -63,7 +63,7 @@ def print_measured(cells: list[MeasuredBytes]) -> None:
         table.add_row(cell.name, cell.ballot, *("–" if value is None else f"{value:,.0f}" for value in row))
         for kind, counts in cell.kinds.items():
             table.add_row("", kind, "", "", f"{counts['payload']:,.0f}", f"{counts['framed']:,.0f}", "", style="dim")
-    Console().print(table)
+    print_table(table)
 
 
 def in_units(count: float) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.protocol.ballots import index_bytes
+from runner.terminal import print_table
 from topologies import Hops, Topology, TopologyError, build
 from topologies.facts import describe, mean_reach, merge_bytes, mesh_cheaper_until, plot, vote_bytes
 
@@ -63,9 +64,8 @@ def compare(rows: list[dict[str, Any]], classes: int) -> None:
             f"{row['vote_bytes']:,.0f}",
             f"{row['merge_bytes']:,.0f}",
         )
-    console = Console()
-    console.print(table)
-    console.print(
+    print_table(table)
+    Console().print(
         f"vote and merge: bytes a peer sends a round{_over(rows[0]['hops'])}. "
         f"A mesh of votes is cheaper than a star of soft labels up to N = 4C + 1 = {mesh_cheaper_until(classes)}.",
         highlight=False,

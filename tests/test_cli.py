@@ -239,6 +239,15 @@ def test_topologies_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert "N = 4C + 1 = 41" in out
 
 
+def test_no_figure_of_a_table_is_cut_off(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    names = ["mesh", "gossip", "one-peer-exponential"]
+    code, out, _ = p2p_tally(["topology", *names, "--nodes", "256", "--parameters", "11181642"], monkeypatch, capsys)
+    assert code == 0
+    assert "…" not in out
+    assert "one-peer-exponential" in out and "357,812,544" in out
+
+
 def test_status_of_a_node_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

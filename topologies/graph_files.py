@@ -40,13 +40,16 @@ def read_edges(path: str, members: Sequence[str]) -> list[tuple[int, int]]:
 def _ranks(path: str, nodes: set[str], members: Sequence[str]) -> dict[str, int]:
     """The rank of each node of the file, which must be the members exactly."""
     rank = {member: place for place, member in enumerate(members)}
+    ranks = {str(place): place for place in range(len(members))}
     if not nodes <= rank.keys() and all(node.isdecimal() for node in nodes):
-        rank = {str(place): place for place in range(len(members))}
-    unknown = sorted(nodes - rank.keys())
+        rank = ranks
+    unknown = nodes - rank.keys()
     if unknown:
+        # Among ranks a word is wrong, not the ranks.
+        wrong = sorted(unknown - ranks.keys()) or sorted(unknown)
         raise TopologyError(
-            f"file:{path}: {_some(unknown)} not among the members; "
-            f"nodes are member names, or ranks 0 to {len(members) - 1}"
+            f"file:{path}: {_some(wrong)} not among the members; "
+            f"nodes are all member names, or all ranks 0 to {len(members) - 1}"
         )
     # A single member has no edge to be mentioned in.
     missing = [node for node in rank if node not in nodes] if len(members) > 1 else []

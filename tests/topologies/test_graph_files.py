@@ -90,6 +90,8 @@ def test_any_graph_survives_the_file(tmp_path_factory: pytest.TempPathFactory, c
         ("g.edges", "ann bob\nbob dan\n", ["'dan' is not among the members", "ranks 0 to 2"]),
         ("g.edges", "a b\nc d\ne f\n", ["'a', 'b', 'c' and 3 more are not among"]),
         ("g.edges", "0 1\n1 3\n", ["'3' is not among the members"]),
+        ("g.edges", "0 1\n1 dan\n", [": 'dan' is not among the members"]),
+        ("g.edges", "ann bob\nbob 2\n", [": '2' is not among the members", "all member names, or all ranks"]),
         ("g.edges", "ann bob\n", ["'cy' is missing"]),
         ("g.edges", "", ["'ann', 'bob', 'cy' are missing"]),
         ("g.edges", "ann bob\nbob cy\ncy cy\n", ["'cy' has an edge to itself"]),
