@@ -66,6 +66,7 @@ def compare(rows: list[dict[str, Any]], classes: int) -> None:
         )
     print_table(table)
     Console().print(
+        "gap: the spectral gap of the mixing weights; rounds/10x: merges until the peers disagree a tenth as much; "
         f"vote and merge: bytes a peer sends a round{_over(rows[0]['hops'])}. "
         f"A mesh of votes is cheaper than a star of soft labels up to N = 4C + 1 = {mesh_cheaper_until(classes)}.",
         highlight=False,
