@@ -136,12 +136,17 @@ class Stacked:
         waits = self.method.waits and self.method.learns_from_probes
         waiting = np.array([waits and opened is None for opened in self.warmup])
         ready = self._ready(r) if waiting.any() else None  # measured first: a look at the probes must stay the last
+        mute = np.zeros_like(speaking)  # whose model has diverged, so that there is no ballot for what it would say
         target = agreement = None
         if voting.any():
             logits = self._look(r, voting)
             watch.lap("vote")
             if speaking.any():
-                target = self._poll(sent, r, logits, speaking)
+                mute = speaking & ~self._can_say(logits)
+                speaking &= ~mute
+                target = self._poll(sent, r, logits, speaking) if speaking.any() else None
+                if mute.any():
+                    self._send(sent, r, Ready(r, 0, self.ballots.count), mute)
                 now = self._with_quorum(audience, now, speaking)
                 agreement = self._agreement(logits) if self.federation.merge_when == "drift" else None
             watch.lap("barrier")
@@ -149,13 +154,14 @@ class Stacked:
                 self._distill(r, target, now)
                 watch.lap("distill")
         if ready is not None:
-            self._wait_for_half(sent, r, ready, waiting, speaking)
+            self._wait_for_half(sent, r, ready, waiting, speaking, mute)
             watch.lap("barrier")
 
         merged = self._merge_is_due(r, agreement) and self._merge(sent, graph, r)
         watch.lap("merge")
-        if voting.any() and self.method.distils_merged:
-            self._look(r, voting)  # the models have changed since they voted
+        taking = np.array([one.trains for one in now])  # below a quorum there may be nothing to learn from
+        if taking.any() and self.method.distils_merged and merged:
+            self._look(r, taking)  # the models have changed since they voted
             self._distill(r, target, now)
             watch.lap("distill")
 
@@ -211,6 +217,12 @@ class Stacked:
         rows = [_distribution(part.mT, self.method.sent, self.ballots) for part in logits]
         return audience.mean(self.stack.by_rank(rows), speaking)
 
+    def _can_say(self, logits: list[Tensor]) -> np.ndarray:
+        """Who has a ballot for its answer [N]: all votes are classes, but probabilities may be none."""
+        if self.method.sent is Sent.VOTES:
+            return np.ones(len(self.names), bool)
+        return self.stack.by_rank([part.amax(1).isfinite().all(1) for part in logits]).cpu().numpy()
+
     def _votes(self, logits: list[Tensor]) -> np.ndarray:
         return self.stack.by_rank([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
 
@@ -226,8 +238,9 @@ class Stacked:
             self._send(sent, r, Vote(r, bytes(length)), speaking & (lengths == length))
 
     def _with_quorum(self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray) -> list[Channel]:
-        """As a node's: below the quorum the round learns from labels alone. It happens as an opening spreads."""
-        if speaking.all():
+        """As a node's: below the quorum the round learns from labels alone. It happens as an opening spreads, and to
+        who is left over in a matching."""
+        if speaking.all() and graph.degree.all():
             return now
         heard = np.broadcast_to(graph.sums(speaking.astype(float)), len(now))
         return [
@@ -286,18 +299,21 @@ class Stacked:
         ready: tuple[np.ndarray, int],
         waiting: np.ndarray,
         speaking: np.ndarray,
+        mute: np.ndarray,
     ) -> None:
-        """A channel opens once its neighbourhood is right on half of the probes, or has one that is open."""
+        """A channel opens once its neighbourhood is right on half of the probes, or has one that is open.
+
+        Those who are `mute` have none right.
+        """
         right, of = ready
         _, audience = self._graph(r)
-        share = right / of  # [N]
-        opening = waiting & (share > 0.5)
+        opening = waiting & (2 * right > of)
         if not (self.method.sent is Sent.NOTHING or self.federation.alpha == 1):
             for count in np.unique(right[waiting]).tolist():
                 self._send(sent, r, Ready(r, count, of), waiting & (right == count))
-            counts = audience.sums(waiting.astype(float))
-            accuracy = audience.sums(np.where(waiting, share, 0.0)) / np.maximum(counts, 1)
-            opening = waiting & ((accuracy > 0.5) | (audience.sums(speaking.astype(float)) > 0))
+            # Whole numbers, which floats add up exactly: as a node's fractions do.
+            counts, rights = audience.sums((waiting | mute).astype(float)), audience.sums(waiting * right.astype(float))
+            opening = waiting & ((2 * rights > of * counts) | (audience.sums(speaking.astype(float)) > 0))
         for peer in np.flatnonzero(opening):
             self.warmup[peer] = r
 

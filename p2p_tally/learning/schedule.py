@@ -69,6 +69,7 @@ def check_graph(federation: Federation, topology: Topology | None) -> None:
         _check_ring(federation, topology)
     if topology is not None and topology.is_complete() and not topology.varies:
         return
+    _check_fading(federation, topology)
     if federation.merge_top_k:
         raise ConfigError(
             f"--merge-top-k {federation.merge_top_k:g}: peers send a part of their change since a model that all have; "
@@ -78,6 +79,21 @@ def check_graph(federation: Federation, topology: Topology | None) -> None:
         raise ConfigError(
             "--merge-when drift: peers with other neighbours hear other votes, and would merge in other rounds; "
             "accepted on --topology mesh"
+        )
+
+
+def _check_fading(federation: Federation, topology: Topology | None) -> None:
+    """Who opened first would fall silent first, and be waited for by those who still speak."""
+    method = METHODS[federation.method]
+    if federation.warmup != "auto" or not 0 < federation.kl_decay < federation.rounds:
+        return
+    if not method.waits or method.sent is Sent.NOTHING or federation.alpha == 1:
+        return  # nobody sends a ballot that could stay out
+    all_hear_all = topology is not None and not topology.varies and topology.reach(1, federation.hops).everyone
+    if not all_hear_all:
+        raise ConfigError(
+            f"--kl-decay {federation.kl_decay} with --warmup auto: peers that hear others open, and so fall silent, in "
+            "other rounds; accepted on --topology mesh, with --hops all, or with a number for --warmup"
         )
 
 

@@ -8,6 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -209,9 +210,13 @@ class Node:
 
     async def _poll(self, r: int, own: Answer) -> dict[NodeName, Answer]:
         """Broadcast this node's answer, hear the others'; all at hand, in order of name."""
-        heard = await self._hear(r, Vote(r, self.ballots.encode(own, self.mailbox.labels(r))))
+        if not self.ballots.can_say(own):  # others wait for a word all the same: none of the probes right
+            log.warning("round %d: the model has diverged, no ballot", r, extra={"event": "diverged"})
+            heard = await self._hear(r, Ready(r, 0, self.ballots.count))
+        else:
+            heard = await self._hear(r, Vote(r, self.ballots.encode(own, self.mailbox.labels(r))))
+            heard[self.name] = self.ballots.heard(own)
         answers = {peer: item for peer, item in heard.items() if not isinstance(item, Ready)}
-        answers[self.name] = self.ballots.heard(own)
         return {member: answers[member] for member in in_order(answers)}
 
     def _weights(self, r: int, polled: dict[NodeName, Answer]) -> np.ndarray | None:
@@ -234,9 +239,10 @@ class Node:
         silent = self.method.sent is Sent.NOTHING or self.federation.alpha == 1
         heard = {} if silent else await self._hear(r, Ready(r, right, of))
         counts = [Ready(r, right, of)] + [item for item in heard.values() if isinstance(item, Ready)]
-        accuracy = sum(count.right / count.of for count in counts) / len(counts)
+        # In fractions: a sum of floats depends on its order, and peers at exactly a half would open in other rounds.
+        right_on_average = sum(Fraction(count.right, count.of) for count in counts) / len(counts)
         some_are_open = len(counts) <= len(heard)
-        if some_are_open or accuracy > 0.5:
+        if some_are_open or right_on_average > Fraction(1, 2):
             self.warmup = r
 
     async def _hear(self, r: int, own: Vote | Ready) -> dict[NodeName, Any]:
@@ -258,10 +264,13 @@ class Node:
 
     def _with_quorum(self, now: Channel, r: int, answers: list[Answer]) -> Channel:
         """Below the quorum a consensus is no consensus: the round learns from labels alone."""
-        needed = self.quorum or default_quorum(len(self._audible(r)) + 1)
+        audible = len(self._audible(r))
+        needed = self.quorum or default_quorum(audible + 1)
         if not now.speaks or len(answers) >= needed:
             return now
-        log.warning("%d votes, quorum %d: no consensus this round", len(answers), needed, extra={"event": "no-quorum"})
+        if audible:  # who has nobody to hear in this round misses nobody
+            event = {"event": "no-quorum"}
+            log.warning("%d votes, quorum %d: no consensus this round", len(answers), needed, extra=event)
         return Channel(now.label, 0.0)
 
     async def _distill(self, r: int, answers: list[Answer], now: Channel, weights: np.ndarray | None) -> None:

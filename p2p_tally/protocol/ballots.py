@@ -49,6 +49,12 @@ class BallotFormat:
             case "soft":
                 return self.count * self.classes * width(self.precision)
 
+    @staticmethod
+    def can_say(answer: Answer) -> bool:
+        """Whether there is a ballot for this answer: a model that has diverged has no probabilities."""
+        probabilities = answer[1] if isinstance(answer, tuple) else answer
+        return bool(np.isfinite(probabilities).all())
+
     def encode(self, answer: Answer, labels: np.ndarray | None = None) -> bytes:
         """`labels` are the probes' own, -1 where there is none: what all peers know need not be sent."""
         if isinstance(answer, tuple):

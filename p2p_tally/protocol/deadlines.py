@@ -42,5 +42,5 @@ class Deadlines:
 
 
 def default_quorum(neighbourhood: int) -> int:
-    """The least votes to distill on: a majority of the closed neighbourhood."""
-    return neighbourhood // 2 + 1
+    """The least votes to distill on: a majority of the closed neighbourhood, and two. One's own is no consensus."""
+    return max(2, neighbourhood // 2 + 1)

@@ -363,6 +363,20 @@ def test_a_single_class_has_no_probability_to_round() -> None:
         assert resolved(method=method, soft_precision="int8").soft_precision == "int8"
 
 
+def test_a_consensus_that_fades_after_an_automatic_warmup_needs_peers_that_open_together() -> None:
+    """On a line who opened first fell silent first, and was waited for by its neighbours for ever."""
+    names = [f"node-{rank}" for rank in range(8)]
+    fading = {"warmup": "auto", "kl_decay": 3, "rounds": 30}
+    for topology in (build("line", names), build("gossip-k:3", names), None):
+        with pytest.raises(ConfigError, match=r"--kl-decay 3 with --warmup auto: .* accepted on --topology mesh"):
+            check_graph(resolved(**fading), topology)
+    check_graph(resolved(**fading), build("mesh", names))
+    check_graph(resolved(**fading, hops="all"), build("line", names))
+    check_graph(resolved(**{**fading, "kl_decay": 30}), build("line", names))
+    check_graph(resolved(**fading, alpha=1.0), build("line", names))
+    check_graph(resolved(**fading, method="no-consensus"), build("line", names))
+
+
 @pytest.mark.parametrize("options", [{"merge_when": "drift"}, {"merge_top_k": 0.1}])
 def test_some_merges_need_a_mesh(options: dict[str, object]) -> None:
     federation = resolved(**options)

@@ -81,8 +81,12 @@ def test_each_has_waits_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("neighbourhood", "quorum"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4), (8, 5), (100, 51), (101, 51)]
+    ("neighbourhood", "quorum"), [(2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4), (8, 5), (100, 51), (101, 51)]
 )
 def test_the_default_quorum_is_a_majority(neighbourhood: int, quorum: int) -> None:
     assert default_quorum(neighbourhood) == quorum
     assert 2 * quorum > neighbourhood >= 2 * (quorum - 1)
+
+
+def test_a_node_that_hears_nobody_has_no_consensus() -> None:
+    assert default_quorum(1) == 2

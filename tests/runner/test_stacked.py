@@ -108,6 +108,70 @@ def test_options_agree(options: dict[str, Any]) -> None:
     assert_agree(fifty(**{"rounds": 20, "eval_every": 4, **options}))
 
 
+@pytest.mark.parametrize("nodes", [1, 5])
+def test_a_peer_that_hears_nobody_takes_no_step_towards_itself(nodes: int) -> None:
+    """Its own answer is no consensus: the slope towards it is rounding, of which AdamW would make whole steps."""
+    assert_agree(fifty(method="feddf", topology="matchings", nodes=nodes, merge_every=1, rounds=20, eval_every=4))
+
+
+def test_at_exactly_a_half_all_peers_of_a_mesh_open() -> None:
+    """With 12 probes the mean of the peers' shares depends on the order in which floats are added."""
+    run = assert_agree(
+        fifty(
+            warmup="auto",
+            rounds=12,
+            merge_every=0,
+            local_steps=1,
+            probes_per_round=12,
+            lr=0.004,
+            partition="iid",
+            seed=9,
+            eval_every=1,
+        )
+    )
+    assert not any({"ready", "vote"} <= line.sent.keys() for line in run.lines)
+    assert any("vote" in line.sent for line in run.lines)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "fedmd"},
+        {"method": "fedmd", "hops": 2, "topology": "ring"},
+        {"method": "fedmd", "soft_precision": "int8"},
+        {"method": "rcfd", "topology": "star"},
+        {"method": "tally"},
+        {"method": "fedmd", "warmup": "auto", "topology": "line", "lr": 0.003, "rounds": 30},
+    ],
+    ids=str,
+)
+def test_a_peer_that_has_diverged_stops_nobody(options: dict[str, Any]) -> None:
+    federation = fifty(**{"rounds": 10, "warmup": 2, "eval_every": 1, "nodes": 6, "merge_every": 0, **options})
+    task, topology = prepare(federation), make_topology(federation)
+    exact, stacked = Exact(task, topology, "cpu"), Stacked(task, topology, "cpu", threads=2)
+    list(exact.peers())[2].parameters.vector.fill_(float("nan"))
+    stacked.stack.parameters[2] = float("nan")
+    runs, parameters = [], []
+    for engine in (exact, stacked):
+        runs.append(Run(task.federation, [str(name) for name in stacked.names]))
+        engine.play(Lines(task, runs[-1], []))
+        parameters.append(torch.stack([learner.parameters.vector.clone() for learner in engine.peers()]))
+    assert [line.sent for line in runs[0].lines] == [line.sent for line in runs[1].lines]
+    np.testing.assert_allclose(runs[0].accuracy, runs[1].accuracy, atol=0.5 + 1e-9)
+    sound = [0, 1, 3, 4, 5]
+    assert parameters[0][sound].isfinite().all() and parameters[0][2].isnan().all()
+    assert float((parameters[0] - parameters[1])[sound].abs().max()) <= WITHIN
+
+
+@pytest.mark.parametrize("method", ["fedmd", "rcfd", "feddf"])
+@pytest.mark.parametrize("engine", ["exact", "stacked"])
+def test_a_run_that_diverges_comes_to_its_end(method: str, engine: EngineName) -> None:
+    run = simulate(
+        small(method=method, lr=1e38, nodes=3, rounds=12, warmup=1, merge_every=3, eval_every=1), engine=engine
+    )
+    assert [line.round for line in run.lines] == list(range(1, 13))
+
+
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_a_part_of_the_change_agrees_in_bytes_and_closely(precision: str) -> None:
     """Which values are just large enough to be sent can hang on their last digits; the others come later."""
