@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -68,6 +68,10 @@ class Comparison:
 
     def figures(self) -> set[Figure]:
         return {*_figures(self.left), *_figures(self.right)}
+
+    def branch(self, lookup: Lookup) -> "Comparison":
+        """The same without abs, min and max: with what they come down to on these figures."""
+        return replace(self, left=_branch(self.left, lookup), right=_branch(self.right, lookup))
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,21 @@ def value(tree: ast.expr, lookup: Lookup) -> float:
         case ast.Call(func=ast.Name(id=name), args=arguments):
             return FUNCTIONS[name](*(value(argument, lookup) for argument in arguments))
     raise AssertionError(ast.dump(tree))
+
+
+def _branch(tree: ast.expr, lookup: Lookup) -> ast.expr:
+    match tree:
+        case ast.Call(func=ast.Name(id="abs"), args=[argument]):
+            inner = _branch(argument, lookup)
+            return inner if value(inner, lookup) >= 0 else ast.UnaryOp(ast.USub(), inner)
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            choose = min if name == "min" else max
+            return choose((_branch(argument, lookup) for argument in arguments), key=lambda one: value(one, lookup))
+        case ast.UnaryOp(op=operator, operand=operand):
+            return ast.UnaryOp(operator, _branch(operand, lookup))
+        case ast.BinOp(left=left, op=operator, right=right):
+            return ast.BinOp(_branch(left, lookup), operator, _branch(right, lookup))
+    return tree
 
 
 def _figures(tree: ast.expr) -> Iterator[Figure]:

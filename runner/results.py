@@ -3,8 +3,8 @@
 import json
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,10 @@ class CellResults:
     @property
     def seeds(self) -> list[int]:
         return [run.federation.seed for run in self.runs]
+
+    def of_seeds(self, seeds: Collection[int]) -> "CellResults":
+        """The same cell with these seeds only."""
+        return replace(self, runs=[run for run in self.runs if run.federation.seed in seeds])
 
     @property
     def tested(self) -> int | None:

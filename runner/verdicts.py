@@ -1,14 +1,16 @@
 """Findings judged on results: holds, does not hold, or undecided where the difference could be chance.
 
-With several seeds a margin is taken seed by seed, on the seeds that all its cells have, and must be more than its
-Student interval (one-sided, 95 %). With one seed nothing is known of the spread between seeds, and the margin must at
-least be more than two standard errors of the test set: those of a binomial, as if the cells were tested on different
-examples. They are tested on the same, so this errs towards undecided. Bytes are counted and have no error.
+With several seeds a margin is that of the means over the seeds that all its cells have, and must be more than its
+Student interval (one-sided, 95 %), for which it is taken seed by seed. abs, min and max are worked out on the means: on
+each seed they would make a difference out of what is chance. With one seed nothing is known of the spread between
+seeds, and the margin must at least be more than two standard errors of the test set: those of a binomial, as if the
+cells were tested on different examples. They are tested on the same, so this errs towards undecided. Bytes are counted
+and have no error.
 """
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -56,16 +58,18 @@ def judge(finding: Finding, cells: Mapping[str, CellResults], papers: Mapping[st
     """`papers`: by cell, what the paper says of it."""
     paper = on_paper(finding, papers)
     missing = sorted(finding.cells - cells.keys())
-    figures = {figure for comparison in finding.comparisons for figure in comparison.figures()}
-    if not missing:
-        missing = sorted(f"{metric} of {cell}" for cell, metric in figures if cells[cell].metric(metric) is None)
-        if missing and all(metric == "tail_std" for _, metric in figures):
-            missing = ["a second seed"]
     if missing:
         return Verdict(finding, "not run", [], paper, [], missing)
     seeds = sorted(set.intersection(*(set(cells[cell].seeds) for cell in finding.cells)))
     if not seeds:
         return Verdict(finding, "not run", [], paper, [], ["a seed that all of its cells have"])
+    cells = {cell: cells[cell].of_seeds(seeds) for cell in finding.cells}
+    figures = {figure for comparison in finding.comparisons for figure in comparison.figures()}
+    missing = sorted(f"{metric} of {cell}" for cell, metric in figures if cells[cell].metric(metric) is None)
+    if missing and all(metric == "tail_std" for _, metric in figures):
+        missing = ["a second seed"]
+    if missing:
+        return Verdict(finding, "not run", [], paper, [], missing)
     judged = [_judge(comparison, cells, seeds) for comparison in finding.comparisons]
     outcomes = [one.outcome for one in judged]
     outcome: Outcome = "holds"
@@ -77,15 +81,25 @@ def judge(finding: Finding, cells: Mapping[str, CellResults], papers: Mapping[st
 
 
 def _judge(comparison: Comparison, cells: Mapping[str, CellResults], seeds: list[int]) -> Judged:
-    sides = [comparison.values(partial(_of_seed, cells, seed)) for seed in seeds]
-    left, right = (statistics.fmean(side) for side in zip(*sides, strict=True))
-    margins = [comparison.direction * (one - other) for one, other in sides]
+    by_seed = [partial(_of_seed, cells, seed) for seed in seeds]
+
+    def on_average(cell: str, metric: str) -> float:
+        return statistics.fmean(found(cell, metric) for found in by_seed)
+
     if len(seeds) == 1 or any(metric == "tail_std" for _, metric in comparison.figures()):
-        noise = _propagated(comparison, cells, partial(_of_seed, cells, seeds[0]))
+        noise = _propagated(comparison, cells, on_average)
     else:
-        student = STUDENT[min(len(seeds) - 1, len(STUDENT)) - 1]
-        noise = student * statistics.stdev(margins) / math.sqrt(len(seeds))
-    return Judged(left, right, comparison.sign, statistics.fmean(margins), noise)
+        noise = _student(comparison, on_average, by_seed)
+    return Judged(*comparison.values(on_average), comparison.sign, comparison.margin(on_average), noise)
+
+
+def _student(comparison: Comparison, on_average: Lookup, by_seed: Sequence[Lookup]) -> float:
+    """Student's interval of a margin; the widest of those of the branches that abs, min and max take on a seed."""
+    widest = 0.0
+    for at in (on_average, *by_seed):
+        branch = comparison.branch(at)
+        widest = max(widest, statistics.stdev(branch.margin(found) for found in by_seed))
+    return STUDENT[min(len(by_seed) - 1, len(STUDENT)) - 1] * widest / math.sqrt(len(by_seed))
 
 
 def _propagated(comparison: Comparison, cells: Mapping[str, CellResults], found: Lookup) -> float | None:

@@ -1,6 +1,8 @@
 """Findings: the language of their checks, what is refused, and the verdicts."""
 
+import statistics
 import tomllib
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,8 @@ from runner_made_up import make_sweep
 from p2p_tally.errors import ConfigError
 from runner.experiments import PRESETS, load_experiment, preset_names
 from runner.findings import Comparison, parse_finding
-from runner.results import Results, collect
-from runner.verdicts import STUDENT, Judged, judge, on_paper
+from runner.results import CellResults, Measured, Results, collect
+from runner.verdicts import STUDENT, Judged, Verdict, judge, on_paper
 
 CELLS = ["tally", "tally+fa20", "fedavg-fa5", "fedavg-fa20"]
 FIGURES = {"tally": 60.0, "tally+fa20": 72.0, "fedavg-fa5": 55.0, "fedavg-fa20": 50.0}
@@ -172,6 +174,76 @@ def test_several_seeds_are_compared_seed_by_seed(tmp_path: Path) -> None:
     _, _, alone = verdict(results, "tally.tail > 1")
     assert spread is not None and alone == pytest.approx(STUDENT[1] * spread.mean / 3**0.5)
     assert verdict(results, "tally.tail_std < 2 * fedmd.tail_std")[0] == "undecided"
+
+
+class Made(CellResults):
+    """A cell whose tails are given."""
+
+    def __init__(self, name: str, tails: dict[int, float]) -> None:
+        super().__init__(name, [])
+        self.tails = tails
+
+    @property
+    def seeds(self) -> list[int]:
+        return list(self.tails)
+
+    def of_seeds(self, seeds: Collection[int]) -> CellResults:
+        return Made(self.name, {seed: tail for seed, tail in self.tails.items() if seed in seeds})
+
+    def metric(self, name: str, seed: int | None = None) -> Measured | None:
+        tails = [tail for own, tail in self.tails.items() if seed in (None, own)]
+        return Measured(statistics.stdev(self.tails.values()) if name == "tail_std" else statistics.fmean(tails))
+
+    def standard_error(self, name: str) -> float:
+        return 0.0
+
+
+def made_verdict(holds: str, **cells: Sequence[float]) -> Verdict:
+    table = {"claim": "c", "paper": "p", "holds": holds}
+    made = {name: Made(name, dict(enumerate(tails))) for name, tails in cells.items()}
+    return judge(parse_finding(table, list(cells), "here"), made, {})
+
+
+def test_seeds_that_differ_both_ways_make_no_distance() -> None:
+    """The mean of |a - b| over seeds is 1.2, and more seeds would only make that surer; the means are the same."""
+    a, b = (80, 82, 81, 83), (81.2, 80.8, 82.2, 81.8)
+    found = made_verdict("abs(a.tail - b.tail) < 1", a=a, b=b)
+    one_sided = made_verdict("a.tail - b.tail < 1 and b.tail - a.tail < 1", a=a, b=b)
+    assert found.outcome == one_sided.outcome == "undecided"
+    [judged] = found.judged
+    assert (judged.left, judged.margin) == (pytest.approx(0, abs=1e-9), pytest.approx(1))
+    assert judged.noise == pytest.approx(one_sided.judged[0].noise)
+
+
+def test_the_larger_of_two_is_the_one_with_the_larger_mean() -> None:
+    """On every seed the larger of b and c is 82; on average both are 81."""
+    b, c = (80, 82, 80, 82), (82, 80, 82, 80)
+    found = made_verdict("a.tail > max(b.tail, c.tail)", a=(82, 82, 82, 82), b=b, c=c)
+    assert [judged.margin for judged in found.judged] == [pytest.approx(1)]
+    assert found.outcome == "undecided"
+    assert made_verdict("a.tail > max(b.tail, c.tail)", a=(84, 84, 84, 84), b=b, c=c).outcome == "holds"
+
+
+@given(
+    st.lists(st.tuples(*[st.floats(0, 100)] * 2), min_size=2, max_size=9),
+    st.sampled_from(["a.tail > b.tail", "a.tail - 1 > b.tail", "2 * a.tail > b.tail + 3"]),
+)
+def test_without_abs_min_and_max_it_is_students_interval(tails: list[tuple[float, float]], holds: str) -> None:
+    a, b = zip(*tails, strict=True)
+    verdict = made_verdict(holds, a=a, b=b)
+    [judged], [comparison] = verdict.judged, verdict.finding.comparisons
+    by_seed = [dict(zip("ab", pair, strict=True)) for pair in tails]
+    margins = [comparison.margin(lambda cell, _, tails=tails: tails[cell]) for tails in by_seed]  # type: ignore[misc]
+    assert judged.margin == pytest.approx(statistics.fmean(margins), abs=1e-9)
+    interval = STUDENT[len(tails) - 2] * statistics.stdev(margins) / len(tails) ** 0.5
+    assert judged.noise == pytest.approx(interval, abs=1e-9)
+
+
+def test_a_spread_over_seeds_is_of_the_seeds_that_both_cells_have() -> None:
+    finding = parse_finding({"claim": "c", "paper": "p", "holds": "a.tail_std < b.tail_std"}, ["a", "b"], "here")
+    cells = {"a": Made("a", {0: 80, 1: 81, 2: 99}), "b": Made("b", {0: 80, 1: 82})}
+    [judged] = judge(finding, cells, {}).judged
+    assert judged.margin > 0
 
 
 def test_what_was_not_run_is_named(tmp_path: Path) -> None:
