@@ -21,6 +21,7 @@ from p2p_tally.protocol.ledger import Count
 from runner.folder import CHECKPOINTS, RunFolder, read_lines
 from runner.lines import Lines
 from runner.record import RoundLine
+from topologies import Topology
 
 log = logging.getLogger(__name__)
 
@@ -107,11 +108,18 @@ class Keeper:
         return 0
 
 
-def checkpoints_of(folder: RunFolder, task: Task, engine: str) -> Checkpoints:
+def checkpoints_of(folder: RunFolder, task: Task, topology: Topology, engine: str) -> Checkpoints:
     """The checkpoints in a run's folder; those of other options, other probes or another engine are passed over."""
     options = json.dumps(task.federation.model_dump(mode="json"), sort_keys=True)
-    whose = digest(engine.encode(), options.encode(), task.probes.digest().encode())
+    whose = digest(engine.encode(), options.encode(), task.probes.digest().encode(), *_edges_of_file(topology))
     return Checkpoints(folder.path / CHECKPOINTS, whose)
+
+
+def _edges_of_file(topology: Topology) -> list[bytes]:
+    """All other graphs follow from the options; a file may have changed."""
+    if not topology.name.startswith("file:"):
+        return []
+    return sorted("\t".join(sorted(edge)).encode() for edge in topology.graph().edges)
 
 
 def _evaluated(federation: Federation, upto: int) -> list[int]:

@@ -5,6 +5,8 @@ from it in sentences that are made of the numbers.
 """
 
 import itertools
+import logging
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,8 +28,10 @@ from runner.findings import parse_finding
 from runner.record import cell_name
 from runner.results import CellResults, Results
 from runner.verdicts import Judged, judge
-from topologies import build
+from topologies import TopologyError, build
 from topologies.facts import describe
+
+log = logging.getLogger(__name__)
 
 # Options in which a sparse cell and the mesh it is compared with may differ.
 OF_THE_GRAPH = {"topology", "degree", "hops", "tally_weights", "merge_over", "seed"}
@@ -202,7 +206,7 @@ def _table(compared: Sequence[Placed]) -> Table:
             [
                 f"`{one.cell.name}`",
                 one.graph,
-                f"{one.gap:.4f}",
+                "–" if math.isnan(one.gap) else f"{one.gap:.4f}",
                 one.reach,
                 f"{one.against.left:.2f}",
                 f"{one.against.margin:+.2f} ± {noise}",
@@ -225,7 +229,7 @@ def _figure(placed: Sequence[Placed]) -> Figure:
         panels = figure.subplots(len(ROWS), len(columns), sharex="col", squeeze=False)
         labels: dict[str, Any] = {}
         for across, column in enumerate(columns):
-            here = [one for one in placed if one.column == column]
+            here = [one for one in placed if one.column == column and not math.isnan(one.gap)]
             for down, (metric, label) in enumerate(ROWS):
                 axes = panels[down][across]
                 axes.set_xscale("log")
@@ -251,7 +255,7 @@ def _figure(placed: Sequence[Placed]) -> Figure:
                 axes.tick_params(labelsize=8)
             panels[0][across].set_title(f"{column[0]} peers\n{column[1]}", fontsize=9)
             panels[-1][across].set_xlabel("spectral gap", fontsize=9)
-            _label_gaps(panels[-1][across], min(one.gap for one in here))
+            _label_gaps(panels[-1][across], min((one.gap for one in here), default=1.0))
         for axes in panels[-1][1:]:
             axes.sharey(panels[-1][0])
             axes.tick_params(labelleft=False)
@@ -304,4 +308,9 @@ def _mean(cell: CellResults, metric: str) -> float:
 
 @lru_cache(maxsize=256)
 def _gap(name: str, nodes: int, degree: int | None, seed: int) -> float:
-    return describe(build(name, ranked_names(nodes), degree=degree, seed=seed)).spectral_gap
+    """nan where the graph's file cannot be read from here."""
+    try:
+        return describe(build(name, ranked_names(nodes), degree=degree, seed=seed)).spectral_gap
+    except TopologyError as error:
+        log.warning("no spectral gap: %s", error)
+        return math.nan

@@ -110,7 +110,7 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
         folder.begin(task.federation, played)  # config.toml alone reruns it, by the same engine
         run.folder = folder.path
         lines = Lines(task, run, [on_line, folder.add])
-        checkpoints = checkpoints_of(folder, task, engine)
+        checkpoints = checkpoints_of(folder, task, topology, engine)
         keeper = Keeper(players, lines, folder, checkpoints, settings.checkpoint_seconds)
         lines.listeners.append(keeper.hear)
         if resume:

@@ -10,6 +10,8 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import matrix_power
 from torch import Tensor
 
 from topologies import Hops, Topology
@@ -32,7 +34,6 @@ class Neighbourhoods:
         self._mixing = tally_weights == "mixing" and not self.alike
         self._topology = topology
         self._round = round
-        self._hops = hops
 
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
@@ -93,20 +94,17 @@ class Neighbourhoods:
 
     def _shares(self, rows: np.ndarray, columns: np.ndarray, voters: np.ndarray) -> np.ndarray:
         """How much each of these entries counts [E]; those of one peer add up to 1."""
-        weights = self._tally_weights[rows, columns] if self._mixing else np.ones(len(rows))
+        weights = self._mixed[rows, columns] if self._mixing else np.ones(len(rows))
         totals = np.bincount(rows, weights, self.nodes) if self._mixing else voters
         shares: np.ndarray = weights / totals[rows]
         return shares
 
     @cached_property
-    def _tally_weights(self) -> np.ndarray:
-        """What mixing over as many rounds as votes have hops would give each vote at each peer [N, N]."""
-        topology = self._topology
-        table = np.zeros((self.nodes, self.nodes))
-        for rank, member in enumerate(topology.members):
-            row = topology.mixed_weights(member, self._round, self._hops)
-            table[rank, [topology.rank(peer) for peer in row]] = list(row.values())
-        return table
+    def _mixed(self) -> csr_array:
+        """What mixing over as many rounds as votes have hops would give each vote at each peer [N, N], sparse."""
+        rows, columns, values = self._topology.mixing(self._round)
+        once = csr_array((values, (rows, columns)), shape=(self.nodes, self.nodes))
+        return once if self.reach is None else matrix_power(once, self.reach.furthest)
 
     def _voters(self, voting: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self.alike:

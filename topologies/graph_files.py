@@ -4,6 +4,7 @@ Owns the formats and what is wrong with a file; whether the graph is connected i
 """
 
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def read_edges(path: str, members: Sequence[str]) -> list[tuple[int, int]]:
         listed, pairs = reader(Path(path).expanduser())
     except OSError as error:
         raise TopologyError(f"file:{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, ParseError, nx.NetworkXException) as error:
+    except (ValueError, KeyError, TypeError, RuntimeError, ParseError, nx.NetworkXException) as error:
         # Whatever a parser says, on one line.
         raise TopologyError(f"file:{path}: not a graph: {' '.join(str(error).split())}") from None
     rank = _ranks(path, {*listed, *(end for pair in pairs for end in pair)}, members)
@@ -78,7 +79,9 @@ def _edge_list(path: Path) -> Content:
 
 
 def _graphml(path: Path) -> Content:
-    graph = nx.read_graphml(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what it does not understand, which an edge is not
+        graph = nx.read_graphml(path)
     return [str(node) for node in graph], [(str(one), str(other)) for one, other in graph.edges()]
 
 
@@ -89,7 +92,7 @@ def _json(path: Path) -> Content:
     if not isinstance(edges, list):
         raise ValueError('an object with a list "edges" or "links" is expected')
     nodes = _list(content.get("nodes", []), '"nodes"')
-    return [_identity(node["id"] if isinstance(node, dict) else node) for node in nodes], [
+    return [_identity(node.get("id") if isinstance(node, dict) else node) for node in nodes], [
         _pair(edge) for edge in edges
     ]
 

@@ -13,6 +13,8 @@ from topologies.errors import TopologyError
 from topologies.graph_files import read_edges
 from topologies.topology import Edge, Schedule, Topology
 
+LONGEST_NUMBER = 9  # digits; what is longer is a slip of the pen
+
 
 @dataclass(frozen=True)
 class Request:
@@ -140,9 +142,10 @@ def _hypercube(request: Request) -> Iterable[Edge]:
 
 
 def _gossip_redrawn(request: Request) -> Schedule:
-    if not request.argument.isdecimal() or int(request.argument) < 1:
+    written = request.argument
+    if not (written.isascii() and written.isdecimal() and len(written) <= LONGEST_NUMBER and int(written)):
         raise TopologyError(f"{request.name}: K, the rounds between redraws, must be a whole number from 1")
-    every = int(request.argument)
+    every = int(written)
     return Schedule(lambda epoch: _gossip(request, epoch), hold=every, phases=None)
 
 

@@ -126,14 +126,17 @@ class Topology:
     def mixed_weights(self, member: str, round: int, hops: Hops) -> dict[str, float]:
         """What so many rounds of mixing over the graph of this round would give each member's word, in rank order.
 
-        The member's row of the weight matrix to that power: the row itself for one hop; for all hops, the power is
-        the longest distance in the graph.
+        The member's row of the weight matrix to that power: the row itself for one hop; for all hops, or more than
+        the longest distance in the graph, the power is that distance.
         """
         if hops == 1:
             return self.weights(member, round)
-        times = self.reach(round, hops).furthest if hops == "all" else hops
-        row = mixed_row(self._rank[member], self._phase(self._schedule.phase(round)).weights, times)
+        row = mixed_row(self._rank[member], self.mixing(round), self.reach(round, hops).furthest)
         return {self.members[rank]: weight for rank, weight in enumerate(row.tolist()) if weight > 0.0}
+
+    def mixing(self, round: int = 1) -> MixingEntries:
+        """All Metropolis-Hastings weights of a round, entry by entry."""
+        return self._at(round).weights
 
     def weights(self, member: str, round: int = 1) -> dict[str, float]:
         """Metropolis-Hastings weights of the member and its neighbours, in rank order; they sum to 1."""

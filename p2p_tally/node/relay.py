@@ -86,6 +86,8 @@ class Relays:
         for _ in range(self.hops):
             near = {(node, peer) for node in level for peer in self._neighbours(node, round)} - missed
             level = list({peer for _, peer in near} - found)
+            if not level:  # hops may be many more than the graph is wide
+                break
             found.update(level)
         return found
 

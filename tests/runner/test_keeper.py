@@ -162,6 +162,17 @@ def test_what_another_federation_or_engine_left_is_passed_over(
     assert run.parameters_sha256 == simulate(small(), engine="stacked").parameters_sha256
 
 
+def test_a_graph_whose_file_has_changed_is_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    graph = tmp_path / "graph.txt"
+    graph.write_text("0 1\n1 2\n2 3\n3 0\n")
+    federation = small(topology=f"file:{graph}")
+    interrupt(federation, tmp_path / "stopped", 4)
+    graph.write_text("0 1\n1 2\n2 3\n")
+    run = simulate(federation, settings(tmp_path / "stopped"), resume=True)
+    assert "it is of another federation" in caplog.text
+    assert run.parameters_sha256 == simulate(federation).parameters_sha256
+
+
 class Spy:
     """Stands in for engine, record and disk: a checkpoint takes it two seconds."""
 

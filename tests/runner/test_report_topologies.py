@@ -157,6 +157,16 @@ def test_a_graph_whose_cells_are_all_the_meshs_own_run_is_said_to_be_the_same(re
     )
 
 
+def test_a_graphs_file_that_is_gone_costs_its_gap_and_no_more(results: Results, tmp_path: Path) -> None:
+    mesh = next(cell for cell in results.cells if cell.name == "mesh-n8-tally-near")
+    sparse = next(cell for cell in results.cells if cell.name == "ring-n8-tally-near")
+    lost = {"topology": f"file:{tmp_path / 'gone.txt'}"}
+    runs = [replace(run, federation=run.federation.model_copy(update=lost)) for run in sparse.runs]
+    blocks = graph_blocks(Results("lost", "Lost", [mesh, CellResults("from-file", runs)]), "lost")
+    [table] = [block for block in blocks if isinstance(block, Table)]
+    assert [row[:3] for row in table.rows] == [["`from-file`", lost["topology"], "–"]]
+
+
 def test_the_legend_stays_inside_the_figure(tmp_path: Path) -> None:
     (tmp_path / "wide.toml").write_text(WIDE)
     [wide] = collect([make_sweep(tmp_path / "sweep", str(tmp_path / "wide.toml"), seeds=(0,))])

@@ -351,6 +351,17 @@ def test_parameters_that_are_not_finite_are_not_merged(caplog: pytest.LogCapture
     assert "not completed" in caplog.text
 
 
+@pytest.mark.parametrize("hops", [1, 2])
+def test_mixing_weights_of_votes_are_never_a_matrix_of_all_pairs(hops: int) -> None:
+    nodes = 20_000
+    graph = Neighbourhoods(build("ring", [str(name) for name in ranked_names(nodes)]), 1, hops, "mixing")
+    votes = np.zeros((nodes, 2), np.int64)
+    votes[0] = 1
+    histogram = graph.tally(votes, 3, np.ones(nodes, bool), 0.0)  # [N, P, C]
+    share = 1 / 3 if hops == 1 else 2 / 9  # from the neighbour: by way of itself, and of the voter
+    np.testing.assert_allclose(histogram[1], [[1 - share, share, 0]] * 2, rtol=1e-6)
+
+
 def test_a_sparse_graph_is_never_a_matrix_of_all_pairs() -> None:
     """Ring of 20,000: all pairs would be 400 million."""
     nodes = 20_000

@@ -103,9 +103,10 @@ def test_any_graph_survives_the_file(tmp_path_factory: pytest.TempPathFactory, c
         ("g.json", '{"edges": [["ann", "bob", "cy"]]}', ["['ann', 'bob', 'cy']", "neither"]),
         ("g.json", '{"edges": [{"source": "ann"}]}', ["None is neither a name nor a rank"]),
         ("g.json", '{"edges": [[true, 1.5]]}', ["True is neither a name nor a rank"]),
-        ("g.json", '{"nodes": [{"name": "ann"}], "edges": []}', ["not a graph"]),
         ("g.json", '{"nodes": 3, "edges": []}', ['"nodes" is not a list']),
         ("g.json", '{"nodes": ["ann", "bob", "cy"], "edges": [["ann", "bob"]]}', ["from 'ann' to 'cy'"]),
+        ("g.json", '{"nodes": [{"name": "ann"}], "edges": []}', ["node None is neither a name nor a rank"]),
+        ("g.json", "[" * 10**5, ["not a graph"]),
         ("g.graphml", "<graphml", ["not a graph"]),
         ("g.graphml", "<html/>", ["not a graph"]),
         ("g.gml", "graph []", [".edges, .txt, .csv, .graphml, .json"]),
@@ -128,6 +129,15 @@ def test_unreadable(tmp_path: Path) -> None:
     check_refused(tmp_path / "folder.edges", MEMBERS, ["cannot be read"])
     (tmp_path / "g.txt").write_bytes(b"\xff\xfe\x00\x80")
     check_refused(tmp_path / "g.txt", MEMBERS, ["not a graph"])
+    check_refused(Path("~nobody-of-that-name/g.txt"), MEMBERS, ["home directory"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_graphml_says_besides_is_not_our_affair(tmp_path: Path) -> None:
+    """networkx warns of a key without a type, on lines of its own."""
+    text = '<graphml><key id="k" for="edge" attr.name="w"/><graph edgedefault="undirected"><node id="ann"/>'
+    (tmp_path / "g.graphml").write_text(text + '<node id="bob"/><edge source="ann" target="bob"/></graph></graphml>')
+    assert edges(tmp_path / "g.graphml", ["ann", "bob"]) == {frozenset({"ann", "bob"})}
 
 
 def check_refused(path: Path, members: list[str], says: list[str]) -> None:

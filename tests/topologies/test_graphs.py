@@ -298,6 +298,8 @@ def test_repr_is_short() -> None:
         ("gossip-k", 4, None, ["'gossip-k'", "gossip-k:K"]),
         ("gossip-k:", 4, None, ["gossip-k:K"]),
         ("gossip-k:0", 4, None, ["gossip-k:0", "whole number from 1"]),
+        ("gossip-k:²", 4, None, ["whole number from 1"]),
+        ("gossip-k:" + "9" * 5000, 4, None, ["whole number from 1"]),
         ("gossip-k:x", 1, None, ["gossip-k:x", "whole number from 1"]),
         ("mesh", 0, None, ["at least one member"]),
         ("torus", 7, None, ["torus of 7", "6 or 8"]),
