@@ -35,11 +35,11 @@ TIDINGS_REMEMBERED = 16
 
 @dataclass
 class Held:
-    """A word that this node has, over how many links it came, and which neighbours have it too."""
+    """A word that this node has, over how many links it came, and over how many the neighbours have it that do."""
 
     word: Word
     hops: int
-    met: set[NodeName] = field(default_factory=set)
+    met: dict[NodeName, int] = field(default_factory=dict)
 
 
 class Relays:
@@ -125,7 +125,7 @@ class Relays:
 
     def pass_on(self, via: NodeName, origin: NodeName, hops: int, word: Word) -> None:
         """Hand a new word that came over so many links to those who should hear it from this node."""
-        held = self._hold(origin, Held(word, hops, {via, origin}))
+        held = self._hold(origin, Held(word, hops, {via: hops - 1, origin: 0}))
         self._give(origin, held, self._hearers(origin, word.round))
 
     def pass_through(self, origin: NodeName, hops: int, word: Word) -> None:
@@ -146,7 +146,7 @@ class Relays:
         held = self._held.get(round, {}).get(origin)
         if held is None:
             return
-        held.met.add(via)
+        held.met[via] = min(hops - 1, held.met.get(via, hops))
         if hops < held.hops:
             held.hops = hops
             if self._floods(round):
@@ -170,15 +170,17 @@ class Relays:
             self._give(origin, held, self._neighbours(self._name, round))
 
     def _give(self, origin: NodeName, held: Held, peers: Iterable[NodeName]) -> None:
-        """Send a word to those that do not have it yet."""
+        """Send a word to those that do not have it yet; where words go so far only, also to those who have it by a
+        longer way than over this node: there it would end sooner."""
         if held.hops + 1 > self.hops:
             return
+        enough = self.hops if self.hops >= len(self._members) - 1 else held.hops + 1
         own = origin == self._name
         message = held.word if own else Relayed(self._topology.rank(origin), held.hops + 1, held.word)
         frame = frames.encode(message)
         for peer in peers:
-            if peer not in held.met and self._outbox.send(peer, message, frame):
-                held.met.add(peer)
+            if held.met.get(peer, self.hops + 1) > enough and self._outbox.send(peer, message, frame):
+                held.met[peer] = held.hops + 1
 
     # --- tidings: what a node says of itself to everyone
 
