@@ -183,6 +183,7 @@ class Mailbox:
         self._messages[peer] += 1
         try:
             message = frames.decode(frame, self.limits)
+            self._check_round(message)
             self.ledger.book_received(peer, message.stage, message.payload, framed)
             verdict: str = self._accept(peer, message)
         except PeerError as error:
@@ -192,6 +193,13 @@ class Mailbox:
         self.arrivals[verdict] += 1
         self._look()
         return kept_protocol
+
+    def _check_round(self, message: Message) -> None:
+        """No honest peer speaks of rounds that the run does not have."""
+        inner = message.message if isinstance(message, Relayed | News) else message
+        round = getattr(inner, "round", 0)
+        if round > self.rounds:
+            raise FrameError(f"round {round} of {self.rounds}", reason="field")
 
     def lost(self, peer: NodeName) -> None:
         """The link to a peer is gone: what it has not sent it will not send."""

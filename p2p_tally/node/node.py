@@ -324,8 +324,10 @@ class Node:
 
         In good faith they cannot: to go on they need the very message that this node is about to send.
         """
-        seen = [self.mailbox.seen[peer] for peer in self._neighbours(r) if peer in self.mailbox.seen]
-        theirs = majority_round(seen) if seen else 0
+        seen, silent = self.mailbox.seen, self.mailbox.silent
+        # One that is there and has not spoken yet is no further than this node: the first to speak is no majority.
+        rounds = [seen.get(peer, 0) for peer in self._neighbours(r) if peer in seen or peer not in silent]
+        theirs = majority_round(rounds) if rounds else 0
         if theirs > r:
             raise LeftBehind(theirs)
 

@@ -24,7 +24,7 @@ from p2p_tally.node.sockets import KernelCount, watch_for_silence
 from p2p_tally.node.transport import Events, dials
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.frames import HELLO_BYTES, Limits
-from p2p_tally.protocol.handshake import check_hello
+from p2p_tally.protocol.handshake import are_playing, check_hello
 from p2p_tally.protocol.messages import Hello, Welcome
 from p2p_tally.protocol.rollcall import RollCall
 
@@ -200,7 +200,7 @@ class WebSocketTransport:
             return dict.fromkeys(met_by_others(), patience + LAST_DELAY) | met
 
         def is_late() -> bool:
-            return any(link.hello.running for link in self.links.values())
+            return are_playing([link.hello for link in self.links.values()])
 
         while not self._closing.is_set() and call.goes_on(clock(), missing(), given(), is_late()):
             if call.is_time_to_say(clock()):

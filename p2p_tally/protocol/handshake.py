@@ -29,6 +29,7 @@ def check_hello(own: Hello, theirs: Hello, expected: Iterable[str]) -> None:
     if fields_digest(theirs.fields) != theirs.digest:
         raise HandshakeError("the digest is not that of the fields", reason="digest")
     if theirs.digest == own.digest:
+        _check_round(dict(own.fields), theirs)
         return
     ours, others = dict(own.fields), dict(theirs.fields)
     for name in [*ours, *(name for name in others if name not in ours)]:
@@ -38,15 +39,29 @@ def check_hello(own: Hello, theirs: Hello, expected: Iterable[str]) -> None:
     raise HandshakeError("the fields stand in another order", reason="mismatch")
 
 
+def _check_round(fields: Mapping[str, str], theirs: Hello) -> None:
+    last = int(fields.get("rounds", theirs.round))
+    if theirs.round > last:
+        raise HandshakeError(f"round {theirs.round} of {last}", reason="mismatch")
+
+
+def are_playing(hellos: Sequence[Hello]) -> bool:
+    """Whether the others play already, and a node comes to them: at least half of those that are there.
+
+    Fewer, among many that wait, are not believed: one liar could have a node skip its training.
+    """
+    running = sum(hello.running for hello in hellos)
+    return 0 < len(hellos) <= 2 * running
+
+
 def starting_point(own: Sequence[int], hellos: Sequence[Hello]) -> tuple[int, int]:
     """Which checkpoint to load, and which round to count as finished, from what the neighbours say.
 
-    Where they are running, the round after the one they are in is the one to join; where all begin again, the newest
+    Where they are playing, the round after the one they are in is the one to join; where they begin again, the newest
     that all kept. 0 stands for a fresh start and is always among the checkpoints.
     """
-    running = [hello.round for hello in hellos if hello.running]
-    if running:
-        return max(own), max(*own, majority_round(running) + 1)
+    if are_playing(hellos):
+        return max(own), max(*own, majority_round([hello.round for hello in hellos if hello.running]) + 1)
     common = set(own).intersection(*(hello.checkpoints for hello in hellos))
     newest = max(common, default=0)
     return newest, newest

@@ -32,7 +32,9 @@ class RollCall:
 
         `late`: others play already, and this node comes to them.
         """
-        if late and self._late_until is None:
+        if not late:
+            self._late_until = None
+        elif self._late_until is None:
             self._late_until = now + LATE_SECONDS
         self._missed_since = {peer: self._missed_since.get(peer, now) for peer in missing if peer in patience}
         self._until = {peer: since + patience[peer] for peer, since in self._missed_since.items()}

@@ -14,7 +14,7 @@ from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.ledger import Count, Ledger
-from p2p_tally.protocol.messages import Announce, Bye, Here, Message, Ready, Shard, Stage, Vote, Withdraw
+from p2p_tally.protocol.messages import Announce, Bye, Here, Message, Ready, Shard, Stage, Vote, Waiting, Withdraw
 
 ME, A, B, C = (NodeName(name) for name in ("me", "a", "b", "c"))
 BALLOTS = BallotFormat("byte", 4, 10)
@@ -304,6 +304,16 @@ async def test_after_a_refused_ballot_a_good_one_counts() -> None:
     deliver(mailbox, A, Vote(1, bytes([99] * 4)))
     deliver(mailbox, A, Vote(1, ballot(4)))
     assert values(await gather(mailbox, 1, welcome=(A,))) == {A: [4] * 4}
+
+
+async def test_rounds_that_the_run_does_not_have_are_no_message() -> None:
+    """A node that took them for the rounds of others would jump to its end, untrained."""
+    mailbox = make_mailbox()
+    mailbox.rounds = 40
+    for message in (Vote(41, ballot(1)), Here(2**32 - 1), Waiting(41, Stage.VOTE), Bye(41)):
+        assert not deliver(mailbox, A, message)
+    assert mailbox.arrivals == {"field": 4} and not mailbox.seen and not mailbox.left
+    assert deliver(mailbox, A, Vote(40, ballot(1)))
 
 
 async def test_soft_ballots_are_checked_too() -> None:

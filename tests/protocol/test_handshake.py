@@ -108,6 +108,14 @@ def test_whatever_names_a_peer_speaks_of_have_an_order(name: str) -> None:
     assert sorted(in_order([*said])) == sorted(said)
 
 
+def test_a_round_that_the_run_does_not_have_is_refused() -> None:
+    fields = (*FIELDS, ("rounds", "40"))
+    own = hello("a", fields=fields)
+    check_hello(own, hello("b", fields=fields, round=40), ["b"])
+    with pytest.raises(HandshakeError, match="round 41 of 40"):
+        check_hello(own, hello("b", fields=fields, round=41), ["b"])
+
+
 # --- where to go on
 
 
@@ -145,7 +153,10 @@ def running(round: int, *checkpoints: int) -> Hello:
         # this node is ahead of them by its own checkpoint
         ([0, 40], [running(7), running(7)], 40, 40),
         # what those that wait have kept does not matter while others play
-        ([0, 5], [waiting(0), waiting(0), running(20)], 5, 21),
+        ([0, 5], [waiting(0), running(20), running(20)], 5, 21),
+        # who says that it plays, among more that wait, is not believed
+        ([0, 5], [waiting(0, 5), waiting(0, 5), running(2**32 - 1, 0, 5)], 5, 5),
+        ([0], [running(30), *[waiting(0)] * 6], 0, 0),
     ],
 )
 def test_starting_points(own: list[int], hellos: list[Hello], load: int, round: int) -> None:

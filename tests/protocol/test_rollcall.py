@@ -66,3 +66,13 @@ def test_looking_when_told_to_ends_every_wait_for_those_who_were_there(
         assert call.next_look > now
         now = call.next_look
     assert now <= last + patience
+
+
+def test_one_that_says_it_plays_hurries_nobody_once_more_are_there_that_wait() -> None:
+    """Its link was the first to come up."""
+    call = RollCall(0.0)
+    assert call.goes_on(0.0, [A, B], {}, late=True)
+    assert call.goes_on(0.5, [A], {}, late=False)
+    assert call.goes_on(60.0, [A], {}, late=False)
+    assert call.goes_on(61.0, [A], {}, late=True)
+    assert not call.goes_on(62.0, [A], {}, late=True)
