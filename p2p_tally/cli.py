@@ -1,8 +1,10 @@
 """The command line: parse, call, print. Everything heavy is imported inside a command, so --help stays quick."""
 
+import errno
 import json
 import logging
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,8 @@ from p2p_tally.config import (
     read_options,
 )
 from p2p_tally.errors import ConfigError, OperatorError, StoppedError
+from p2p_tally.line_output import kept_for_lines, write_line
+from p2p_tally.plain import plain
 
 if TYPE_CHECKING:
     from runner.record import RoundLine, Run
@@ -30,6 +34,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+# A disk that is full, or not to be written on: the operator's to mend, and no traceback helps.
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 # click's own class, wherever this release of typer keeps click.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -186,6 +193,7 @@ def node(
     else:
         daemon.keep_record()
     result = run_daemon(daemon, lifeline=report)
+    kept = not result["finished"] or daemon.keep_model()
     if report or as_json:
         _print_json(result)
     elif result["finished"]:
@@ -193,6 +201,8 @@ def node(
     else:
         how = "go on with --resume" if result["resumable"] else "there is no checkpoint to go on from"
         print(f"{result['name']}: stopped after round {result['round']}; {how}")
+    if not kept:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -264,9 +274,7 @@ def _with_folder(federation: Federation, settings: Settings) -> Settings:
 
 def _show_run(run: "Run", as_json: bool) -> None:
     if as_json:
-        from runner.folder import plain
-
-        _print_json(plain(run.summary()))
+        _print_json(run.summary())
     else:
         from runner.printed import print_run
 
@@ -274,7 +282,7 @@ def _show_run(run: "Run", as_json: bool) -> None:
 
 
 def _print_json(values: dict[str, Any]) -> None:
-    print(json.dumps(values), flush=True)
+    write_line(json.dumps(plain(values)))
 
 
 @app.command()
@@ -417,15 +425,27 @@ def main() -> None:
     """Entry point: the operator's mistakes are one line and exit code 2; our own keep their traceback."""
     logging.basicConfig(format="p2p-tally: %(levelname)s: %(message)s", level=logging.WARNING)
     logging.addLevelName(logging.WARNING, "warning")
+    lines_only = not {"--json", "--report"}.isdisjoint(sys.argv[1:])
     try:
-        code = typer.main.get_command(app).main(standalone_mode=False)
+        with kept_for_lines() if lines_only else nullcontext():
+            code = typer.main.get_command(app).main(standalone_mode=False)
     except OperatorError as error:
         _fail(str(error), error.exit_code)
     except UsageError as error:  # an unknown option or command, a missing argument
-        _fail(str(error))
+        _fail(_usage(error))
+    except OSError as error:
+        if error.errno not in OF_THE_DISK:
+            raise
+        _fail(f"cannot write {error.filename or 'all files'}: {error.strerror}", 1)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage(error: Exception) -> str:
+    """click's own words, with the option that they are about."""
+    told = getattr(error, "format_message", None)
+    return told() if callable(told) else str(error)
 
 
 def _fail(message: str, code: int = 2) -> None:

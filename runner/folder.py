@@ -1,11 +1,11 @@
 """The run folder: config.toml, rounds.jsonl (as the run goes), summary.json, made.json, the models, accuracy.svg."""
 
+import contextlib
 import json
 import math
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 from p2p_tally.config import (
     Federation,
@@ -17,6 +17,8 @@ from p2p_tally.config import (
     write_options,
 )
 from p2p_tally.errors import ConfigError
+from p2p_tally.line_file import LineFile
+from p2p_tally.plain import plain
 from runner.record import RoundLine, Run
 
 try:
@@ -42,7 +44,7 @@ class RunFolder:
     def _open(self, path: Path) -> None:
         self.path = path
         self._lock = _only_here(path)
-        self._lines = (path / "rounds.jsonl").open("a", encoding="utf-8", buffering=1)
+        self._lines = LineFile(path / "rounds.jsonl")
 
     @classmethod
     def reopen(cls, path: Path) -> "RunFolder":
@@ -59,18 +61,18 @@ class RunFolder:
         temporary = path.with_suffix(".part")
         temporary.write_text("".join(as_text(line) for line in kept), encoding="utf-8")
         temporary.rename(path)
-        self._lines = path.open("a", encoding="utf-8", buffering=1)
+        self._lines = LineFile(path)
         return kept
 
     def begin(self, federation: Federation, settings: NodeSettings) -> None:
         write_options(self.path / "config.toml", federation, settings)
 
     def add(self, line: RoundLine) -> None:
-        self._lines.write(as_text(line))
+        self._lines.add(as_text(line))
 
     def sync(self) -> None:
-        """The lines so far are on the disk when this returns."""
-        os.fsync(self._lines.fileno())
+        """The lines so far are on the disk when this returns, or an OSError says why not."""
+        self._lines.sync()
 
     def finish(self, run: Run) -> None:
         """The results; summary.json is the last, and whole: where it stands the run is finished."""
@@ -87,7 +89,8 @@ class RunFolder:
         shutil.rmtree(self.path / CHECKPOINTS, ignore_errors=True)
 
     def close(self) -> None:
-        self._lines.close()
+        with contextlib.suppress(OSError):  # what could not be written was told of
+            self._lines.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -157,17 +160,6 @@ def keep_newest(checkpoint: Path, count: int = 2) -> None:
 def as_text(line: RoundLine) -> str:
     """A line of rounds.jsonl."""
     return json.dumps(plain(line.as_json())) + "\n"
-
-
-def plain(value: Any) -> Any:
-    """JSON has no NaN: what is not known is null."""
-    if isinstance(value, float):
-        return None if math.isnan(value) else value
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    return value
 
 
 def fresh_folder(base: Path, name: str) -> Path:

@@ -79,7 +79,12 @@ class Keeper:
         now = self._clock()
         if not self._seconds or now < self._due or line.round == self._lines.run.federation.rounds:
             return
-        self._folder.sync()  # a checkpoint is worth nothing without the lines before it
+        try:
+            self._folder.sync()  # a checkpoint is worth nothing without the lines before it
+        except OSError as error:
+            log.error("checkpoint not written: %s", error.strerror)
+            self._due = now + self._seconds
+            return
         state = self._engine.state()
         notes = {
             "engine": state.notes,

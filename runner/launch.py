@@ -114,7 +114,13 @@ class Launcher:
     async def _follow(self, child: Child, folder: RunFolder, kept: list[RoundLine]) -> None:
         """Read what a daemon says until it ends."""
         async for text in child.process.lines():
-            said = json.loads(text)
+            try:
+                said = json.loads(text)
+            except ValueError:
+                said = None
+            if not isinstance(said, dict):  # not Python's own print, which goes to its log
+                log.warning("%s printed: %.200s", child.name, text.strip())
+                continue
             while self.failed:  # what this daemon says shows that it was not the fault of all
                 log.warning("%s; the others go on without it", _why(self.failed.pop()))
             if "federation" in said:

@@ -8,14 +8,14 @@ import signal
 import sys
 import threading
 
+from p2p_tally.line_output import write_line
 from runner.folder import as_text
 from runner.record import RoundLine
 
 
 def tell(line: RoundLine) -> None:
     """A line on standard output, as it stands in the record."""
-    sys.stdout.write(as_text(line))
-    sys.stdout.flush()
+    write_line(as_text(line).rstrip("\n"))
 
 
 def end_with_standard_input() -> None:

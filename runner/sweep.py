@@ -160,8 +160,9 @@ def sweep(
             Job(cell, seed, out / cell.name / f"seed-{seed}", experiment.engine) for seed in seeds for cell in cells
         ]
         manifest = _manifest(experiment, cells, out, changes, notes)
-        for job in todo:
-            _look(job)
+        unusable = [job.folder for job in todo if _look(job)]
+        for folder in unusable:  # once all have been looked at: a refusal loses nothing
+            shutil.rmtree(folder)
         (out / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         if all(job.state == "kept" for job in todo):
             return todo
@@ -220,20 +221,18 @@ def _manifest(
     }
 
 
-def _look(job: Job) -> None:
-    """Keep what is finished, and what can be gone on with; refuse to mix what is finished with what was asked
-    otherwise; clear away the rest."""
-    as_wanted = job.was_wanted()
+def _look(job: Job) -> bool:
+    """Keep what is finished, and what can be gone on with; refuse to mix either with what was asked otherwise.
+
+    True where there is a folder of which nothing can be used.
+    """
+    if (job.finished or job.interrupted) and not job.was_wanted():
+        what = "a finished" if job.finished else "an interrupted"
+        raise ConfigError(f"--out {job.folder}: {what} run with other options; accepted is another --out, or remove it")
     if job.finished:
-        if not as_wanted:
-            raise ConfigError(
-                f"--out {job.folder}: a finished run with other options; accepted is another --out, or remove it"
-            )
         job.state = "kept"
-    elif as_wanted and job.interrupted:
-        job.resumes = True
-    elif job.folder.exists():
-        shutil.rmtree(job.folder)
+    job.resumes = not job.finished and job.interrupted
+    return job.folder.exists() and not (job.finished or job.resumes)
 
 
 async def _run_all(todo: list[Job], cells: "Cells", settings: SimulationSettings, display: Display) -> None:

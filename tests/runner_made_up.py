@@ -7,8 +7,8 @@ from pathlib import Path
 
 from p2p_tally.config import NodeSettings, write_options
 from p2p_tally.learning.schedule import evaluates, resolve
+from p2p_tally.plain import plain
 from runner.experiments import load_experiment
-from runner.folder import plain
 from runner.payload import cell_bytes
 from runner.record import RoundLine, Run
 from runner.sweep import Job, _manifest

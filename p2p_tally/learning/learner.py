@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -241,7 +241,8 @@ class Learner:
     def save_model(self, path: Path) -> None:
         """The model's tensors as a safetensors file, for use anywhere."""
         # The parameters are views of one vector; the file wants each tensor's storage its own.
-        save_file({key: value.clone().contiguous() for key, value in self.model.state_dict().items()}, path)
+        # Its own writer's errors are none of the system's, by which a full disk is known.
+        path.write_bytes(save({key: value.clone().contiguous() for key, value in self.model.state_dict().items()}))
 
     # --- state
 

@@ -25,6 +25,7 @@ from p2p_tally.ids import NodeName, digest, in_order, node_name
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.schedule import check_graph
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
+from p2p_tally.line_file import LineFile
 from p2p_tally.node import logs
 from p2p_tally.node.addresses import Address, parse_address, parse_peers
 from p2p_tally.node.admin import Admin
@@ -33,6 +34,7 @@ from p2p_tally.node.metrics import Metrics
 from p2p_tally.node.node import Node
 from p2p_tally.node.record import DaemonRecorder
 from p2p_tally.node.websocket import WebSocketTransport
+from p2p_tally.plain import plain
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.frames import VERSION
 from p2p_tally.protocol.handshake import agreed_fields, fields_digest, starting_point
@@ -236,14 +238,24 @@ class Daemon:
 
     def keep_record(self) -> None:
         """Write the evaluated rounds to NAME.jsonl in the run folder; after a resume, behind those that are there."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{file_name(self.name)}.jsonl"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lines = LineFile(self.folder / f"{file_name(self.name)}.jsonl")
+        except OSError as error:
+            what = f"--out {self.folder}: {error.strerror}"
+            raise ConfigError(f"{what}; accepted is a folder that can be made and written in") from None
+        self.recorder.on_line = lambda line: lines.add(json.dumps(plain(line)) + "\n")
 
-        def append(line: dict[str, Any]) -> None:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-
-        self.recorder.on_line = append
+    def keep_model(self) -> bool:
+        """The trained model as a file; False, and a line in the log, where the disk will not take it."""
+        path = self.folder / f"{file_name(self.name)}.safetensors"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.learner.save_model(path)
+        except OSError as error:
+            log.error("%s not written: %s", path, error.strerror, extra={"event": "model-failed"})
+            return False
+        return True
 
     def stop(self) -> None:
         """Leave in good order: finish the round, write a checkpoint, say goodbye."""
@@ -284,9 +296,6 @@ class Daemon:
     def _result(self) -> dict[str, Any]:
         """The last line of a daemon: its part of the run's summary."""
         node = self.node
-        if node.phase == "done":
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.learner.save_model(self.folder / f"{file_name(self.name)}.safetensors")
         return {
             "name": self.name,
             "final": True,

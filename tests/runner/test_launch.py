@@ -226,3 +226,50 @@ def test_bad_input_is_one_line(
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert message in done.stderr
+
+
+PRINTS = """
+import os
+from torch import nn
+
+def model(input_shape, classes):
+    print("hello from my model")
+    os.write(1, b"and from its library\\n")
+    return nn.Sequential(nn.Flatten(), nn.Linear(input_shape[0], classes))
+"""
+
+
+@pytest.mark.parametrize("how", ["launch", "simulate"])
+def test_what_a_model_prints_is_not_taken_for_a_line_of_ours(
+    how: str, tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    body = PRINTS if how == "launch" else PRINTS.replace("    os.write", "    # os.write")
+    (tmp_path / "prints.py").write_text(body)
+    done = subprocess.run(
+        command(how, *OPTIONS, "--model=prints:model", "--json", f"--out={tmp_path / 'out'}"),
+        capture_output=True, text=True, env=quiet_environment, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["accuracy"]) == 3
+    if how == "launch":
+        assert "node-0 printed: and from its library" in done.stderr
+        assert "hello from my model" in (tmp_path / "out/node-0.log").read_text()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a limit on the size of files is Unix's")
+def test_a_disk_that_is_full_stops_no_simulation_before_its_end(
+    tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    """Files of at most 4 kB: config.toml fits, rounds.jsonl does not."""
+    options = ["--nodes=3", "--rounds=60", "--method=local", "--eval-every=1", "--engine=exact", "--json"]
+    arguments = command("simulate", *options, f"--out={tmp_path / 'out'}")
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 4; exec "$@"', "-", *arguments],
+        capture_output=True, text=True, env=quiet_environment, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    path = tmp_path / "out/rounds.jsonl"
+    assert f"{path} not written: File too large; tried again with every line" in done.stderr
+    assert done.stderr.splitlines()[-1] == "p2p-tally: cannot write all files: File too large"
+    assert all(json.loads(line)["round"] for line in path.read_text().splitlines())

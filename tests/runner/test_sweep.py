@@ -100,6 +100,22 @@ def test_a_failing_cell_stops_no_other_and_what_is_finished_is_kept(tmp_path: Pa
         run_sweep(changed, changed.cells[:1], [0], out, {"rounds": "5"})
 
 
+def test_a_refused_sweep_loses_nothing(tmp_path: Path) -> None:
+    """A slip in --set once removed the interrupted cells before it came to a finished one, and refused."""
+    out, file = tmp_path / "out", str(experiment_file(tmp_path))
+    experiment = load_experiment(file)
+    run_sweep(experiment, experiment.cells[:1], [0, 1], out)
+    (out / "local/seed-0/summary.json").unlink()  # as if it had been interrupted
+    kept = out / "local/seed-0/checkpoints/checkpoint-00000003.safetensors"
+    kept.parent.mkdir()
+    kept.write_bytes(b"")
+    changed = load_experiment(file, {"rounds": "5"})
+    for seeds, what in (([0, 1], "an interrupted"), ([1, 0], "a finished"), ([0], "an interrupted")):
+        with pytest.raises(ConfigError, match=f"{what} run with other options; accepted is another --out"):
+            run_sweep(changed, changed.cells[:1], seeds, out, {"rounds": "5"})
+        assert kept.is_file() and (out / "local/seed-0/rounds.jsonl").is_file()
+
+
 def wait_until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + 90
     while not condition():
