@@ -14,7 +14,7 @@ full = "bridge"           of a small twin: the experiment that has the paper's n
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -138,16 +138,18 @@ def _cells(path: Path, values: dict[str, Any], full: Experiment | None, changes:
         paper = _table(options, "paper", where)
         twin = options.pop("twin", name)
         if papers is not None:
-            if twin not in papers:
+            if not isinstance(twin, str) or twin not in papers:
                 raise ConfigError(
                     f"{where}: twin {twin!r}: accepted is a cell of {values['full']}: {', '.join(papers)}"
                 )
             paper = {**papers[twin], **paper}
         _known(paper, PAPER_KEYS, where + ", paper")
+        _numbers(paper, where + ", paper", "a number", lambda value: isinstance(value, int | float))
         facts = {**shared, **_table(options, "facts", where)}
         options.pop("paper", None)
         options.pop("facts", None)
         _known(facts, set(Facts.__dataclass_fields__), where + ", facts")
+        _numbers(facts, where + ", facts", "a whole number from 1", lambda value: type(value) is int and value > 0)
         missing = {"classes", "parameters"} - facts.keys()
         if missing:
             raise ConfigError(f"{where}: facts lack {sorted(missing)[0]!r}")
@@ -179,8 +181,10 @@ def _findings(path: Path, values: dict[str, Any], cells: list[Cell], full: Exper
 def _full(path: Path, full: str) -> Experiment:
     """The full experiment of a small twin: a file beside it."""
     beside = path.parent / f"{full}.toml"
-    if not isinstance(full, str) or not beside.is_file() or beside == path:
-        raise ConfigError(f"{path}: full {full!r}: accepted is the name of an experiment file beside this one")
+    if not isinstance(full, str) or not beside.is_file() or "full" in _read(beside):
+        raise ConfigError(
+            f"{path}: full {full!r}: accepted is the name of an experiment file beside this one that is no twin itself"
+        )
     return load_experiment(str(beside))
 
 
@@ -196,6 +200,12 @@ def _table(values: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ConfigError(f"{where}: {key}: accepted is a table")
     return table
+
+
+def _numbers(values: dict[str, Any], where: str, accepted: str, fits: Callable[[Any], bool]) -> None:
+    for key, value in values.items():
+        if isinstance(value, bool) or not fits(value):
+            raise ConfigError(f"{where}: {key} {value!r}: accepted is {accepted}")
 
 
 def _known(values: dict[str, Any], known: set[str], where: str) -> None:

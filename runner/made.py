@@ -59,8 +59,10 @@ def read_made(folder: Path) -> Made:
     """What is known of a finished run. Without a made.json: the time of its summary, the size of its models."""
     try:
         values = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        if not isinstance(values["date"], str):
+            raise TypeError("no date")
         made = Made(**{key: value for key, value in values.items() if key in Made.__dataclass_fields__})
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
         ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime, UTC)
         made = Made(date=ended.strftime("%Y-%m-%d %H:%M"))
     return made if made.parameters is not None else replace(made, parameters=_model_size(folder))

@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import Any
 
 from p2p_tally.config import Federation
+from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.methods import METHODS, Sent
 from p2p_tally.learning.schedule import channel, merges, resolve
@@ -18,7 +19,7 @@ from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.segments import runs, segments
 from runner.experiments import Cell
 from runner.record import whole
-from topologies import Topology, build
+from topologies import Topology, TopologyError, build
 from topologies.facts import mean_reach
 
 
@@ -60,9 +61,11 @@ def cell_bytes(cell: Cell) -> CellBytes:
         counted = 0 if method.distils_merged else max(0, federation.rounds - warmup)
     others = federation.nodes - 1
     merge = 4 * facts.parameters * (2 if cell.accounting == "star" else others)
-    topology = build(
-        federation.topology, ranked_names(federation.nodes), degree=federation.degree, seed=federation.seed
-    )
+    try:
+        names = ranked_names(federation.nodes)
+        topology = build(federation.topology, names, degree=federation.degree, seed=federation.seed)
+    except TopologyError as error:
+        raise ConfigError(f"cell {cell.name}: {error}") from None
     hearers = mean_reach(topology, federation.hops, rounds if topology.varies else range(1, 2))
     return CellBytes(
         name=cell.name,

@@ -4,6 +4,7 @@ import json
 import math
 import statistics
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -168,19 +169,25 @@ def collect(paths: Sequence[Path]) -> list[Results]:
 
 def read_run(folder: Path) -> Run:
     """A finished run, as it was when it ended."""
-    federation, _ = parse_options(read_options(folder / "config.toml"), NodeSettings, source=str(folder))
-    summary = _json(folder / "summary.json")
-    lines = read_lines(folder / "rounds.jsonl")
-    if not lines:
-        raise DataError(f"{folder / 'rounds.jsonl'}: has no whole line")
-    names = [f"node-{number}" for number in range(len(lines[0].accuracy))]
-    run = Run(federation, names, lines, summary["parameters_sha256"], summary["seconds"], folder, read_made(folder))
-    run.wire_bytes = summary.get("wire_bytes")
+    federation, _ = parse_options(read_options(folder / "config.toml", "run"), NodeSettings, source=str(folder))
+    with _reading(folder / "rounds.jsonl"):
+        lines = read_lines(folder / "rounds.jsonl")
+        if not lines:
+            raise DataError(f"{folder / 'rounds.jsonl'}: has no whole line")
+        names = [f"node-{number}" for number in range(len(lines[0].accuracy))]
+    with _reading(folder / "summary.json"):
+        summary = _json(folder / "summary.json")
+        run = Run(federation, names, lines, summary["parameters_sha256"], summary["seconds"], folder, read_made(folder))
+        run.wire_bytes = summary.get("wire_bytes")
     return run
 
 
 def _read_sweep(folder: Path) -> Results:
-    manifest = _json(folder / MANIFEST)
+    with _reading(folder / MANIFEST):
+        return _sweep(folder, _json(folder / MANIFEST))
+
+
+def _sweep(folder: Path, manifest: dict[str, Any]) -> Results:
     results = Results(manifest["experiment"], manifest["title"], [])
     results.papers = {cell["name"]: cell["paper"] for cell in manifest["cells"]}
     _add_words(results, manifest, folder)
@@ -221,6 +228,15 @@ def _by_cell(runs: list[Run]) -> Iterator[CellResults]:
         name = cell_name(same[0].federation)
         taken[name] = taken.get(name, 0) + 1
         yield CellResults(name if taken[name] == 1 else f"{name} ({taken[name]})", same)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """A file that says other things than ours do is the operator's to mend."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{path}: not as p2p-tally writes it ({type(error).__name__}: {error})") from None
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -113,8 +113,10 @@ def parse_seeds(text: str) -> list[int]:
         seeds = [int(seed) for seed in text.split(",")]
     except ValueError:
         seeds = []
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"--seeds {text}: accepted are different whole numbers from 0, separated by commas")
+    if not seeds or min(seeds) < 0 or max(seeds) >= 2**63 or len(set(seeds)) < len(seeds):
+        raise ConfigError(
+            f"--seeds {text}: accepted are different whole numbers from 0, below 2^63, separated by commas"
+        )
     return seeds
 
 
@@ -193,11 +195,16 @@ def _manifest(
     known: dict[str, Any] = {}
     noted: dict[str, None] = {}
     if (out / MANIFEST).is_file():
-        before = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
-        if before["experiment"] != experiment.name:
-            raise ConfigError(f"--out {out}: holds a sweep of {before['experiment']}, not of {experiment.name}")
-        known = {cell["name"]: cell for cell in before["cells"]}
-        noted = dict.fromkeys(before.get("notes", []))
+        try:
+            before = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+            name, known = before["experiment"], {cell["name"]: cell for cell in before["cells"]}
+            noted = dict.fromkeys(before.get("notes", []))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise ConfigError(
+                f"--out {out}: its {MANIFEST} cannot be read; accepted is another --out, or remove that file"
+            ) from None
+        if name != experiment.name:
+            raise ConfigError(f"--out {out}: holds a sweep of {name}, not of {experiment.name}")
     for cell in cells:
         void = FACT_OPTIONS & changes.keys() or (cell.facts.votes_per_round and "probes_per_round" in changes)
         known[cell.name] = {

@@ -110,6 +110,7 @@ BAD: dict[str, tuple[Contents, str]] = {
     "nothing at all": ({}, "has no array 'x_train'; found none"),
     "a file of probes": ({"x": np.zeros((2, 3))}, "has no array 'x_train'; found x"),
     "one number": (good() | {"x_train": np.array(5.0)}, "x_train has shape ()"),
+    "no values": (good() | {"x_train": np.zeros((20, 0))}, "x_train has shape (20, 0)"),
     "one row": (good() | {"x_train": np.zeros(20)}, "x_train has shape (20,)"),
     "no examples": (good() | {"x_train": np.zeros((0, 3)), "y_train": np.zeros(0, dtype=int)}, "shape (0, 3)"),
     "text": (good() | {"x_train": np.full((20, 3), "a")}, "x_train is of type <U1"),

@@ -1,5 +1,7 @@
 """Every byte figure that the paper's tables bear out, and the presets that carry them."""
 
+from pathlib import Path
+
 import pytest
 
 from p2p_tally.errors import ConfigError
@@ -174,6 +176,15 @@ def test_the_facts_of_the_small_presets_are_those_of_their_models() -> None:
         ("[facts]\nclasses = 2\n[[cells]]\nname = 'a'", "facts lack 'parameters'"),
         ("[facts]\nclasses = 2\nparameters = 1", "has no [[cells]]"),
         ("accounting = 'moon'", "accepted is star or mesh"),
+        (
+            "[facts]\nclasses = 'ten'\nparameters = 1\n[[cells]]\nname = 'a'",
+            "classes 'ten': accepted is",
+        ),
+        ("[facts]\nclasses = 2\nparameters = -3\n[[cells]]\nname = 'a'", "parameters -3: accepted is a whole number"),
+        (
+            "[facts]\nclasses = 2\nparameters = 1\n[[cells]]\nname = 'a'\npaper = {tail = 'high'}",
+            "cell a, paper: tail 'high': accepted is a number",
+        ),
         ("[[cells", "not a TOML file"),
     ],
 )
@@ -185,6 +196,20 @@ def test_a_bad_experiment_file_is_one_line(text: str, message: str, tmp_path) ->
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_twins_of_each_other_are_refused(tmp_path: Path) -> None:
+    for name, other in ("ab", "ba"):
+        (tmp_path / f"{name}.toml").write_text(f"full = '{other}'\n[[cells]]\nname = 'x'\ntwin = ['y']")
+    with pytest.raises(ConfigError, match=r"full 'b': accepted is .* that is no twin itself"):
+        load_experiment(str(tmp_path / "a.toml"))
+
+
+def test_a_graph_that_is_none_is_the_files_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[facts]\nclasses = 2\nparameters = 1\n[[cells]]\nname = 'a'\ntopology = 'moebius'")
+    with pytest.raises(ConfigError, match="cell a: topology 'moebius' is unknown; accepted: mesh"):
+        cell_bytes(load_experiment(str(path)).cells[0])
 
 
 def test_an_unknown_preset_names_those_there_are() -> None:

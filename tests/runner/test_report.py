@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from runner_made_up import make_sweep
 
-from p2p_tally.errors import ConfigError, DataError
+from p2p_tally.errors import ConfigError, DataError, OperatorError
 from runner.experiments import load_experiment
 from runner.report import figures, judge_all, markdown_tables, write_report
 from runner.results import collect
@@ -161,6 +161,36 @@ def test_what_cannot_be_reported_is_one_line(bridge: Path, tmp_path: Path) -> No
     (damaged / "rcfd-k1/seed-0/summary.json").write_text("{")
     with pytest.raises(DataError, match=r"rcfd-k1/seed-0/summary.json: cannot be read"):
         collect([damaged])
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("sweep.json", "{}"),
+        ("sweep.json", ""),
+        ("summary.json", "{}"),
+        ("rounds.jsonl", '{"round": 1}'),
+        ("rounds.jsonl", "3"),
+        ("rounds.jsonl", b"\xff\xfe"),
+        ("config.toml", "= 1"),
+    ],
+)
+def test_a_damaged_file_is_named_in_one_line(bridge: Path, tmp_path: Path, file: str, content: str | bytes) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bridge, copy)
+    path = next(copy.rglob(file))
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(OperatorError) as refusal:
+        markdown_tables([copy])
+    assert str(path) in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_without_how_a_run_was_made_its_results_stay(bridge: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bridge, copy)
+    for folder in {path.parent for path in copy.rglob("summary.json")}:
+        (folder / "made.json").write_text('{"x": 1}')
+    assert "tail accuracy" in markdown_tables([copy])
 
 
 def test_the_command(bridge: Path) -> None:

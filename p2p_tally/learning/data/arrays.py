@@ -71,9 +71,9 @@ def _read(path: Path, flag: str) -> dict[str, np.ndarray]:
 
 def _inputs(arrays: dict[str, np.ndarray], name: str, flag: str) -> torch.Tensor:
     array = arrays[name]
-    if array.ndim < 2 or len(array) == 0:
+    if array.ndim < 2 or array.size == 0:
         raise DataError(
-            f"{flag}: {name} has shape {array.shape}; accepted is [examples, ...] with at least one example"
+            f"{flag}: {name} has shape {array.shape}; accepted is [examples, ...] with an example and a value at least"
         )
     if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
         raise DataError(f"{flag}: {name} is of type {array.dtype}; accepted are real numbers")

@@ -48,8 +48,8 @@ def _number(how: str, argument: str, kind: type[int] | type[float]) -> float:
         value = kind(argument)
     except ValueError:
         value = kind(0)
-    if not 0 < value < float("inf"):
-        accepted = "a positive whole number" if kind is int else "a positive number"
+    if not 0 < value < (2**31 if kind is int else float("inf")):
+        accepted = "a positive whole number below 2^31" if kind is int else "a positive number"
         raise ConfigError(f"--partition {how}: accepted after the colon is {accepted}")
     return value
 
