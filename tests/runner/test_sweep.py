@@ -217,7 +217,7 @@ def test_cells_and_seeds() -> None:
     with pytest.raises(ConfigError, match="--cells nope: accepted are cells of probes-per-round: cifar10-b4"):
         choose(experiment, "nope")
     assert parse_seeds("0,2") == [0, 2]
-    for bad in ("", "a", "0,0", "-1"):
+    for bad in ("", "a", "0,0", "-1", str(2**63)):
         with pytest.raises(ConfigError, match="--seeds"):
             parse_seeds(bad)
 
