@@ -183,9 +183,8 @@ class Mailbox:
         self._messages[peer] += 1
         try:
             message = frames.decode(frame, self.limits)
-            self._check_round(message)
             self.ledger.book_received(peer, message.stage, message.payload, framed)
-            verdict: str = self._accept(peer, message)
+            verdict: str = self._accept(peer, message) if self._has_round(message) else Arrival.TOO_FAR
         except PeerError as error:
             verdict = error.reason
             kept_protocol = not isinstance(error, FrameError)
@@ -194,12 +193,10 @@ class Mailbox:
         self._look()
         return kept_protocol
 
-    def _check_round(self, message: Message) -> None:
-        """No honest peer speaks of rounds that the run does not have."""
+    def _has_round(self, message: Message) -> bool:
+        """Whether the run has the round of which this speaks: no honest peer speaks of others."""
         inner = message.message if isinstance(message, Relayed | News) else message
-        round = getattr(inner, "round", 0)
-        if round > self.rounds:
-            raise FrameError(f"round {round} of {self.rounds}", reason="field")
+        return getattr(inner, "round", 0) <= self.rounds
 
     def lost(self, peer: NodeName) -> None:
         """The link to a peer is gone: what it has not sent it will not send."""
