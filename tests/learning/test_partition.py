@@ -217,7 +217,9 @@ def test_resampled_shards_differ_from_node_to_node() -> None:
     assert len({tuple(shard) for shard in shards}) == 50
 
 
-@pytest.mark.parametrize("how", ["resample", "resample:0", "resample:2.5", "resample:-1", "resample:x", f"resample:{10**20}"])
+@pytest.mark.parametrize(
+    "how", ["resample", "resample:0", "resample:2.5", "resample:-1", "resample:x", f"resample:{10**20}"]
+)
 def test_resample_wants_a_count(how: str) -> None:
     with pytest.raises(ConfigError, match="a positive whole number"):
         partition(examples([0, 1]), how, 2, 0)
