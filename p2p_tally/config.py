@@ -256,8 +256,8 @@ class Federation(Options):
         "auto",
         "the model; several, separated by commas, are dealt out to the nodes by rank; mlp:64x2 has a width and a depth "
         "of its own",
-        "auto, mlp, cnn, resnet18, tinygpt or package.module:function, or several of these separated by commas; "
-        "mlp, cnn and tinygpt also with a size, as mlp:WIDTH or mlp:WIDTHxDEPTH",
+        "auto, mlp, cnn, cnn-half (at half the resolution), resnet18, tinygpt or package.module:function, or several "
+        "of these separated by commas; all but resnet18 and functions also with a size, as mlp:WIDTH, mlp:WIDTHxDEPTH",
         metavar="MODEL,...",
         pattern=r"^[^,\s]+(,[^,\s]+)*$",
     )

@@ -63,6 +63,16 @@ def test_cnn_of_any_width() -> None:
         assert made((1, 8, 8), model="cnn", width=width)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
 
 
+def test_half_a_cnn_is_the_cnn_on_averaged_images() -> None:
+    x = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    whole, half = made((3, 16, 16), model="cnn"), made((3, 32, 32), model="cnn-half")
+    averaged = x.view(3, 3, 16, 2, 16, 2).mean((3, 5))
+    torch.testing.assert_close(half(x), whole(averaged))
+    assert made((64,), model="cnn-half", depth=2)(torch.zeros(2, 64)).shape == (2, 10)
+    with pytest.raises(ConfigError, match=r"^--depth 3: images of 8 x 8 can be halved 3 times, once before the first"):
+        made((1, 8, 8), model="cnn-half")
+
+
 def test_cnn_sees_a_flat_square_as_its_image() -> None:
     x = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(made((64,), model="cnn")(x.flatten(1)), made((1, 8, 8), model="cnn")(x))

@@ -1,4 +1,8 @@
-"""A small convolutional network with GroupNorm: an image model that a laptop's cores train in minutes."""
+"""A small convolutional network with GroupNorm: an image model that a laptop's cores train in minutes.
+
+`cnn-half` is the same network on images averaged down to half their sides, for experiments with hundreds of peers: on
+CIFAR-10 a step takes less than half the time.
+"""
 
 import math
 
@@ -13,12 +17,23 @@ DEPTH = 3  # blocks; each halves the image's sides
 
 
 def build(input_shape: tuple[int, ...], classes: int, federation: Federation) -> nn.Module:
+    return _network(input_shape, classes, federation, halved=False)
+
+
+def build_half(input_shape: tuple[int, ...], classes: int, federation: Federation) -> nn.Module:
+    return _network(input_shape, classes, federation, halved=True)
+
+
+def _network(input_shape: tuple[int, ...], classes: int, federation: Federation, halved: bool) -> nn.Module:
     width, depth = federation.width or WIDTH, federation.depth or DEPTH
     channels, height, side = _image(input_shape)
-    if min(height, side) >> depth < 1:
-        flag, halvings = size_flag(federation, f"--depth {depth}"), int(math.log2(min(height, side)))
-        raise ConfigError(f"{flag}: images of {height} x {side} can be halved {halvings} times")
     layers: list[nn.Module] = [nn.Unflatten(1, (channels, height, side))] if len(input_shape) == 1 else []
+    if halved:
+        layers.append(nn.AvgPool2d(2))
+    if min(height, side) >> depth + halved < 1:
+        flag, halvings = size_flag(federation, f"--depth {depth}"), int(math.log2(min(height, side)))
+        first = ", once before the first block" if halved else ""
+        raise ConfigError(f"{flag}: images of {height} x {side} can be halved {halvings} times{first}")
     for block in range(depth):
         out = width << block
         layers += [
@@ -46,4 +61,4 @@ def _image(shape: tuple[int, ...]) -> tuple[int, int, int]:
     raise ConfigError(f"--model cnn: needs inputs [channels, height, width] or a square number of pixels, not {shape}")
 
 
-MODELS = {"cnn": build}
+MODELS = {"cnn": build, "cnn-half": build_half}
