@@ -15,6 +15,7 @@ from p2p_tally.config import Federation, ServiceSettings, write_options
 from p2p_tally.errors import OperatorError, StoppedError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.architectures import check_models
+from p2p_tally.learning.graph import make_topology
 from runner import made
 from runner.daemons import Child, Daemons, LocalDaemons, Plan
 from runner.folder import CHECKPOINTS, RunFolder
@@ -42,7 +43,9 @@ def launch(
     where: Daemons | None = None,
 ) -> Run:
     """Run a federation as daemons. `settings.out` is the run folder; with `resume`, one that holds a stopped run."""
-    check_models(federation)  # here, and not first in every daemon
+    # Here, and not first in every daemon, once there is a folder.
+    check_models(federation)
+    make_topology(federation)
     where = where or LocalDaemons()
     with where:
         return asyncio.run(Launcher(federation, settings, on_line or (lambda _: None), resume, where).run())

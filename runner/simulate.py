@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import torch
 
 from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSettings
-from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
+from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.schedule import check_graph, evaluates
+from p2p_tally.learning.schedule import evaluates
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node
@@ -28,7 +28,7 @@ from runner.lines import Lines, OnLine
 from runner.made import here, one_or_each
 from runner.record import Run
 from runner.stacked import Stacked, is_faster
-from topologies import Topology, TopologyError, build
+from topologies import Topology
 
 log = logging.getLogger(__name__)
 
@@ -67,20 +67,6 @@ def simulate(
         return _simulate(federation, chosen, on_line or (lambda _: None), threads, resume)
     finally:
         torch.set_num_threads(threads)
-
-
-def make_topology(federation: Federation) -> Topology:
-    try:
-        topology = build(
-            federation.topology,
-            ranked_names(federation.nodes),
-            degree=federation.degree,
-            seed=federation.seed,
-        )
-    except TopologyError as error:
-        raise ConfigError(str(error)) from None
-    check_graph(federation, topology)
-    return topology
 
 
 def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnLine, threads: int, resume: bool) -> Run:

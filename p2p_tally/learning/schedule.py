@@ -12,7 +12,6 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.methods import METHODS, Sent
-from topologies import Topology
 
 log = logging.getLogger(__name__)
 
@@ -61,56 +60,6 @@ def _sends_probabilities(federation: Federation) -> bool:
     """Whether a ballot has any in it. The one class of a top-1 answer is certain."""
     sent = METHODS[federation.method].sent
     return sent is Sent.SOFT or (sent is Sent.TOP_K and federation.top_k > 1)
-
-
-def check_graph(federation: Federation, topology: Topology | None) -> None:
-    """Refuse what the graph is not fit for; None: a node that knows no more than its neighbours."""
-    if federation.merge_over == "ring":
-        _check_ring(federation, topology)
-    if topology is not None and topology.is_complete() and not topology.varies:
-        return
-    _check_fading(federation, topology)
-    if federation.merge_top_k:
-        raise ConfigError(
-            f"--merge-top-k {federation.merge_top_k:g}: peers send a part of their change since a model that all have; "
-            "accepted on --topology mesh"
-        )
-    if federation.merge_when == "drift":
-        raise ConfigError(
-            "--merge-when drift: peers with other neighbours hear other votes, and would merge in other rounds; "
-            "accepted on --topology mesh"
-        )
-
-
-def _check_fading(federation: Federation, topology: Topology | None) -> None:
-    """Who opened first would fall silent first, and be waited for by those who still speak."""
-    method = METHODS[federation.method]
-    if federation.warmup != "auto" or not 0 < federation.kl_decay < federation.rounds:
-        return
-    if not method.waits or method.sent is Sent.NOTHING or federation.alpha == 1:
-        return  # nobody sends a ballot that could stay out
-    all_hear_all = topology is not None and not topology.varies and topology.reach(1, federation.hops).everyone
-    if not all_hear_all:
-        raise ConfigError(
-            f"--kl-decay {federation.kl_decay} with --warmup auto: peers that hear others open, and so fall silent, in "
-            "other rounds; accepted on --topology mesh, with --hops all, or with a number for --warmup"
-        )
-
-
-def _check_ring(federation: Federation, topology: Topology | None) -> None:
-    if federation.merge_precision != "float32" or federation.merge_top_k:
-        raise ConfigError("--merge-over ring: accepted with --merge-precision float32 and without --merge-top-k")
-    if topology is None:
-        raise ConfigError(
-            "--merge-over ring: accepted with --topology; a node that knows its neighbours only sees no ring"
-        )
-    if topology.varies:
-        raise ConfigError(f"--merge-over ring: accepted on a graph that stays; --topology {topology.name} changes")
-    if topology.ring is None:
-        raise ConfigError(
-            f"--merge-over ring: no ring of links through all {len(topology.members)} nodes found in --topology "
-            f"{topology.name}; accepted are graphs that have one, such as ring, torus, hypercube, exponential and mesh"
-        )
 
 
 def _alpha(federation: Federation, labelled: bool) -> float:

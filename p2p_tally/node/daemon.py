@@ -22,8 +22,8 @@ import torch
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, digest, in_order, node_name
+from p2p_tally.learning.graph import check_graph, make_topology
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.schedule import check_graph
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.line_file import LineFile
 from p2p_tally.node import logs
@@ -39,7 +39,7 @@ from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.frames import VERSION
 from p2p_tally.protocol.handshake import agreed_fields, fields_digest, starting_point
 from p2p_tally.protocol.messages import Hello
-from topologies import Schedule, Topology, TopologyError, build
+from topologies import Schedule, Topology
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Daemon:
         if membership:
             if federation.nodes != len(members):
                 federation = federation.model_copy(update={"nodes": len(members)})
-            self.topology = _build(federation, members)
+            self.topology = make_topology(federation, members)
             neighbours = self.topology.union(federation.rounds).neighbors(self.name)
             self.addresses = {NodeName(peer): self.peers[NodeName(peer)] for peer in neighbours}
         else:
@@ -314,15 +314,6 @@ class Daemon:
 def file_name(name: NodeName) -> str:
     """A node's name as part of a path."""
     return name.replace(":", "_")
-
-
-def _build(federation: Federation, members: list[NodeName]) -> Topology:
-    try:
-        topology = build(federation.topology, members, degree=federation.degree, seed=federation.seed)
-    except TopologyError as error:
-        raise ConfigError(str(error)) from None
-    check_graph(federation, topology)
-    return topology
 
 
 def _known_graph(name: NodeName, said: dict[NodeName, Any]) -> Topology:

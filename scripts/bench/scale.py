@@ -22,12 +22,13 @@ from torch.nn.functional import one_hot
 from p2p_tally.config import EngineName, Federation
 from p2p_tally.learning.consensus import mean_pairwise_kl, measure
 from p2p_tally.learning.data import Examples
+from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.schedule import merges
 from p2p_tally.learning.setup import prepare
 from runner.lines import COMPARED_PROBES, Lines
 from runner.record import Run
-from runner.simulate import Exact, make_topology
+from runner.simulate import Exact
 from runner.stacked import Stacked
 
 SIZES = (8, 32, 128, 512, 1000)

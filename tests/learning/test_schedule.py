@@ -14,7 +14,6 @@ from p2p_tally.learning.schedule import (
     CLOSED,
     Channel,
     channel,
-    check_graph,
     decay,
     drifted,
     evaluates,
@@ -22,7 +21,6 @@ from p2p_tally.learning.schedule import (
     merges,
     resolve,
 )
-from topologies import build
 
 
 def resolved(labelled: bool = True, cheap: bool = True, **options: object) -> Federation:
@@ -361,28 +359,3 @@ def test_a_single_class_has_no_probability_to_round() -> None:
         resolved(method="rcfd", top_k=1, soft_precision="int8")
     for method in ("fedmd", "feddf", "rcfd"):
         assert resolved(method=method, soft_precision="int8").soft_precision == "int8"
-
-
-def test_a_consensus_that_fades_after_an_automatic_warmup_needs_peers_that_open_together() -> None:
-    """On a line who opened first fell silent first, and was waited for by its neighbours for ever."""
-    names = [f"node-{rank}" for rank in range(8)]
-    fading = {"warmup": "auto", "kl_decay": 3, "rounds": 30}
-    for topology in (build("line", names), build("gossip-k:3", names), None):
-        with pytest.raises(ConfigError, match=r"--kl-decay 3 with --warmup auto: .* accepted on --topology mesh"):
-            check_graph(resolved(**fading), topology)
-    check_graph(resolved(**fading), build("mesh", names))
-    check_graph(resolved(**fading, hops="all"), build("line", names))
-    check_graph(resolved(**{**fading, "kl_decay": 30}), build("line", names))
-    check_graph(resolved(**fading, alpha=1.0), build("line", names))
-    check_graph(resolved(**fading, method="no-consensus"), build("line", names))
-
-
-@pytest.mark.parametrize("options", [{"merge_when": "drift"}, {"merge_top_k": 0.1}])
-def test_some_merges_need_a_mesh(options: dict[str, object]) -> None:
-    federation = resolved(**options)
-    names = [f"node-{rank}" for rank in range(8)]
-    check_graph(federation, build("mesh", names))
-    check_graph(resolved(), build("ring", names))
-    for topology in (build("ring", names), build("one-peer-exponential", names), None):
-        with pytest.raises(ConfigError, match="accepted on --topology mesh"):
-            check_graph(federation, topology)

@@ -9,10 +9,11 @@ from conftest import small
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName
+from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.setup import prepare
 from p2p_tally.node.ballot_format import ballot_format
 from p2p_tally.node.node import LeftBehind
-from runner.simulate import Exact, make_topology
+from runner.simulate import Exact
 
 
 def learner(rounds: int, votes: int) -> Any:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from test_relays import Killed
 
 from p2p_tally.errors import ConfigError
+from p2p_tally.learning.graph import make_topology
 from p2p_tally.node.daemon import Daemon
 from p2p_tally.node.ring import RingExchange, halves
 from p2p_tally.protocol import segments
@@ -20,7 +21,7 @@ from p2p_tally.protocol.ledger import Count
 from p2p_tally.protocol.messages import Stage
 from runner import stacked_bytes
 from runner.payload import merge_bytes
-from runner.simulate import make_topology, simulate
+from runner.simulate import simulate
 
 
 @pytest.fixture

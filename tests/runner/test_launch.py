@@ -212,8 +212,10 @@ def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dic
     ("options", "message"),
     [
         (["--resume=nowhere"], "--resume nowhere: no config.toml there; accepted is the folder of a stopped run"),
-        (["--resume=nowhere", "--nodes=3"], "accepted beside it is --engine"),
+        (["--resume=nowhere", "--nodes=3"], "--resume: goes on with the run as it was; accepted beside it is --engine"),
         (["--model=mlp,cnn"], "--model mlp,cnn: --method tally with --merge-every 50 averages parameters"),
+        (["--nodes=7", "--topology=gossip", "--degree=3"], "gossip of 7: degree 3 is not possible; accepted: 2, 4, 6"),
+        (["--merge-over=ring", "--topology=star"], "--merge-over ring: no ring of links through all 8 nodes"),
         (["--barrier-timeout=-1"], "--barrier-timeout -1: accepted is a positive number of seconds, or auto"),
     ],
 )
@@ -225,7 +227,8 @@ def test_bad_input_is_one_line(
     )
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
-    assert message in done.stderr
+    assert done.stderr.startswith(f"p2p-tally: {message}")
+    assert not list(tmp_path.iterdir())  # no folder of a run that never was
 
 
 PRINTS = """

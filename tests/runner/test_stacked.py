@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from p2p_tally.config import Federation, NodeSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
+from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.methods import METHODS
 from p2p_tally.learning.setup import prepare
 from runner import stacked_group
 from runner.lines import Lines
 from runner.record import Run
-from runner.simulate import Engine, EngineName, Exact, make_topology, simulate
+from runner.simulate import Engine, EngineName, Exact, simulate
 from runner.stacked import Stacked
 from runner.stacked_graph import Neighbourhoods
 from topologies import build
