@@ -25,11 +25,13 @@ from runner.stacked import Stacked
 from runner.stacked_graph import Neighbourhoods
 from topologies import build
 
-# Sums in another order differ by about 1e-7 of a parameter's size, and stay so. But a ReLU's input within 1e-7 of 0
-# may fall on the other side, which lets one example's gradient through to one unit or not; AdamW makes of that at
-# most a part of one step, lr. So: everywhere within one step, and on average a hundred times closer.
-WITHIN = 1e-3
-ON_AVERAGE = 1e-5
+# In steps of AdamW, lr. Sums in another order differ by about 1e-7 of a parameter's size, and stay so. But a ReLU's
+# input within 1e-7 of 0 may fall on the other side, which lets one example's gradient through to one unit or not, and
+# the momentum carries that on: to about a step in what that unit weighs. Where it happens depends on the processor. So:
+# everywhere within two steps, on average within a hundredth of one, and half of the parameters a thousand times closer.
+WITHIN = 2.0
+ON_AVERAGE = 1e-2
+HALF_WITHIN = 1e-3
 # Test examples that may be judged otherwise, of 400.
 EXAMPLES = 2
 
@@ -43,11 +45,16 @@ def play(engine: type[Exact] | type[Stacked], federation: Federation) -> tuple[R
     return run, torch.cat([learner.parameters.vector.clone() for learner in players.peers()])
 
 
+def assert_close(expected: Tensor, found: Tensor, lr: float) -> None:
+    steps = (expected - found).abs() / lr
+    assert float(steps.max()) <= WITHIN
+    assert float(steps.mean()) <= ON_AVERAGE
+    assert float(steps.median()) <= HALF_WITHIN
+
+
 def assert_agree(federation: Federation) -> Run:
     (exact, expected), (run, found) = play(Exact, federation), play(Stacked, federation)
-    difference = (expected - found).abs()
-    assert float(difference.max()) <= WITHIN
-    assert float(difference.mean()) <= ON_AVERAGE
+    assert_close(expected, found, federation.lr)
     one_example = 100 / len(prepare(federation).test)
     assert np.abs(exact.accuracy - run.accuracy).max() <= EXAMPLES * one_example + 1e-9
     np.testing.assert_allclose(run.loss, exact.loss, atol=1e-3)
@@ -161,7 +168,7 @@ def test_a_peer_that_has_diverged_stops_nobody(options: dict[str, Any]) -> None:
     np.testing.assert_allclose(runs[0].accuracy, runs[1].accuracy, atol=0.5 + 1e-9)
     sound = [0, 1, 3, 4, 5]
     assert parameters[0][sound].isfinite().all() and parameters[0][2].isnan().all()
-    assert float((parameters[0] - parameters[1])[sound].abs().max()) <= WITHIN
+    assert_close(parameters[0][sound], parameters[1][sound], federation.lr)
 
 
 @pytest.mark.parametrize("method", ["fedmd", "rcfd", "feddf"])
@@ -179,7 +186,7 @@ def test_a_part_of_the_change_agrees_in_bytes_and_closely(precision: str) -> Non
     federation = fifty(rounds=20, merge_top_k=0.2, merge_precision=precision, merge_every=4)
     (exact, expected), (run, found) = play(Exact, federation), play(Stacked, federation)
     assert [line.sent for line in run.lines] == [line.sent for line in exact.lines]
-    assert float((expected - found).abs().mean()) <= WITHIN
+    assert float((expected - found).abs().mean()) <= federation.lr
 
 
 @pytest.mark.parametrize(
