@@ -142,7 +142,7 @@ def graph_blocks(results: Results, stem: str) -> list[Block]:
     caption = (
         "Tail accuracy, spread and bytes against the spectral gap, a column for each number of peers (and split of the "
         "data); the mesh is at 1. Colour: the method. Line: how far a ballot goes. Marker: the graph. Accuracy and "
-        "spread have an axis for each column."
+        "spread have an axis for each column, and are means over the seeds that all of its cells have."
     )
     return [
         Heading(3, "Sparse graphs against the mesh"),
@@ -229,7 +229,7 @@ def _figure(placed: Sequence[Placed]) -> Figure:
         panels = figure.subplots(len(ROWS), len(columns), sharex="col", squeeze=False)
         labels: dict[str, Any] = {}
         for across, column in enumerate(columns):
-            here = [one for one in placed if one.column == column and not math.isnan(one.gap)]
+            here = _on_common_seeds([one for one in placed if one.column == column and not math.isnan(one.gap)])
             for down, (metric, label) in enumerate(ROWS):
                 axes = panels[down][across]
                 axes.set_xscale("log")
@@ -264,6 +264,15 @@ def _figure(placed: Sequence[Placed]) -> Figure:
             labels[graph] = drawn
         _legend(figure, labels)
     return figure
+
+
+def _on_common_seeds(here: Sequence[Placed]) -> list[Placed]:
+    """The cells with the seeds that all of them have, if any: means over other seeds differ by the seeds too."""
+    common = set.intersection(*(set(one.cell.seeds) for one in here)) if here else set()
+    if not common:
+        return list(here)
+    cells = {id(one.cell): one.cell.of_seeds(common) for one in here}
+    return [Placed(cells[id(one.cell)], cells.get(id(one.mesh), one.mesh)) for one in here]
 
 
 def _label_gaps(axes: Any, smallest: float) -> None:

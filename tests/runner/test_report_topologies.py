@@ -112,6 +112,25 @@ def test_the_words_are_made_of_the_numbers(results: Results, tmp_path: Path) -> 
     assert (tmp_path / "graphs-figures/graphs-gap.svg").is_file()
 
 
+def test_a_figure_compares_what_was_run_on_the_same_seeds(results: Results) -> None:
+    """Of two seeds one may be missing in some cells: the others' means would be of other runs."""
+    name = "ring-n16-tally-near"
+    cells = [replace(cell, runs=cell.runs[:1]) if cell.name == name else cell for cell in results.cells]
+    [picture] = [one for one in graph_blocks(replace(results, cells=cells), "graphs") if isinstance(one, Picture)]
+
+    def drawn(column: int) -> set[float]:
+        lines = picture.figure.axes[column].lines
+        return {round(float(y), 6) for line in lines for y in line.get_ydata() if line.get_marker() == "None"}
+
+    def means(nodes: int, seeds: int) -> set[float]:
+        tallies = [cell for cell in results.cells if cell.federation.nodes == nodes and "-" in cell.name]
+        found = [replace(cell, runs=cell.runs[:seeds]).metric("tail") for cell in tallies]
+        return {round(one.mean, 6) for one in found if one is not None}
+
+    assert means(8, 2) <= drawn(0)
+    assert drawn(1) == means(16, 1)
+
+
 def _against(margin: float, noise: float | None) -> Placed:
     """A cell whose comparison with its mesh has come out so."""
     placed = Placed(CellResults("sparse", []), CellResults("mesh", []))
