@@ -14,8 +14,8 @@ from p2p_tally.config import Federation, NodeSettings
 __version__ = "0.1.0"
 
 _LAZY = {
-    "simulate": "runner.simulate",
-    "Run": "runner.record",
+    "simulate": "p2p_tally.runner.simulation.simulate",
+    "Run": "p2p_tally.runner.runs.run",
     "Node": "p2p_tally.node.node",
     "Source": "p2p_tally.learning.data",
     "Arrays": "p2p_tally.learning.data",

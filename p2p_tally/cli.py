@@ -24,7 +24,7 @@ from p2p_tally.line_output import kept_for_lines, write_line
 from p2p_tally.plain import plain
 
 if TYPE_CHECKING:
-    from runner.record import RoundLine, Run
+    from p2p_tally.runner.runs.run import RoundLine, Run
 
 app = typer.Typer(
     name="p2p-tally",
@@ -71,11 +71,14 @@ def simulate(
 ) -> None:
     """Run N nodes in one process and show how well they learn together. --resume goes on where it was interrupted."""
     federation, settings = _simulation_options(given, config, resume)
-    from runner.lifeline import end_with_standard_input, tell
-    from runner.progress import Progress
-    from runner.simulate import simulate as run_simulation
+    from p2p_tally.runner.console.progress import Progress
+    from p2p_tally.runner.launch.parent_pipe import end_with_standard_input, tell
+    from p2p_tally.runner.simulation.simulate import simulate as run_simulation
 
-    for name in ("runner.simulate", "runner.keeper"):  # which engine was taken, where a run goes on
+    for name in (
+        "p2p_tally.runner.simulation.simulate",
+        "p2p_tally.runner.simulation.checkpoints",
+    ):  # which engine was taken, where a run goes on
         logging.getLogger(name).setLevel(logging.INFO)
     if report:  # to a sweep, which holds the other end of standard input
         end_with_standard_input()
@@ -100,7 +103,7 @@ def _simulation_options(
     if resume is None:
         federation, settings = collect_options(given, config, SimulationSettings)
         return federation, _with_folder(federation, settings)
-    from runner.folder import resume_options
+    from p2p_tally.runner.runs.folder import resume_options
 
     movable = {"device", "data_root", "download", "checkpoint_seconds"}  # the run may go on at another place
     if config or given.keys() - movable:
@@ -113,7 +116,7 @@ def _simulation_options(
 
 
 def _stopped_simulation(folder: Path | None) -> OperatorError:
-    from runner.folder import CHECKPOINTS
+    from p2p_tally.runner.runs.folder import CHECKPOINTS
 
     kept = folder is not None and any((folder / CHECKPOINTS).glob("*.safetensors"))
     how = f"go on with: p2p-tally simulate --resume {folder}" if kept else "there is no checkpoint to go on from"
@@ -137,10 +140,10 @@ def launch(
     given: dict[str, Any],
 ) -> None:
     """Run N nodes as daemons over real sockets, on this machine or on Ray. Ctrl-C ends them all; --resume goes on."""
-    from runner.daemons import Daemons, LocalDaemons
-    from runner.folder import resume_options
-    from runner.launch import launch as run_daemons
-    from runner.progress import Progress
+    from p2p_tally.runner.console.progress import Progress
+    from p2p_tally.runner.launch.daemons import Daemons, LocalDaemons
+    from p2p_tally.runner.launch.launcher import launch as run_daemons
+    from p2p_tally.runner.runs.folder import resume_options
 
     if resume is not None:
         if given or config:
@@ -151,8 +154,8 @@ def launch(
         settings = _with_folder(federation, settings)
     where: Daemons = LocalDaemons()
     if _on_ray(engine):
-        from runner.ray_daemons import RayDaemons
-        from runner.ray_engine import Request
+        from p2p_tally.runner.ray.cluster import Request
+        from p2p_tally.runner.ray.daemons import RayDaemons
 
         where = RayDaemons(ray_address, Request("node", cpus_per_node, gpus_per_node), federation.nodes, insecure)
     with Progress(federation.rounds) as progress:
@@ -176,7 +179,7 @@ def node(
     membership = "topology" in given or (config is not None and "topology" in read_options(config))
     import socket
 
-    from p2p_tally.node.daemon import Daemon, run_daemon
+    from p2p_tally.node.service.daemon import Daemon, run_daemon
 
     inherited = None if listen_fd is None else socket.socket(fileno=listen_fd)
     daemon = Daemon(federation, settings, membership=membership, resume_round=resume_round, inherited=inherited)
@@ -214,8 +217,8 @@ def status(
     """Show where running nodes are. The exit code is 1 where one does not answer."""
     import asyncio
 
-    from runner.status import ask, table_of, watch
-    from runner.terminal import print_table
+    from p2p_tally.runner.console.status import ask, table_of, watch
+    from p2p_tally.runner.console.terminal import print_table
 
     if keep and not as_json:
         asyncio.run(watch(urls))
@@ -243,7 +246,7 @@ def topology(
     as_json: Json = False,
 ) -> None:
     """Facts of a graph: degree, diameter, spectral gap, bytes a round. Several names give a comparison."""
-    from runner.topology import compare, draw, facts
+    from p2p_tally.runner.console.topology import compare, draw, facts
 
     travelled = Federation.parse({"hops": hops}).hops
     found = [facts(name, nodes, degree, seed, travelled, probes, classes, parameters) for name in names]
@@ -264,7 +267,7 @@ def _on_ray(engine: str) -> bool:
 
 def _with_folder(federation: Federation, settings: Settings) -> Settings:
     """A run folder of its own where the operator named none."""
-    from runner.folder import fresh_folder
+    from p2p_tally.runner.runs.folder import fresh_folder
 
     if settings.out is not None:
         return settings
@@ -276,7 +279,7 @@ def _show_run(run: "Run", as_json: bool) -> None:
     if as_json:
         _print_json(run.summary())
     else:
-        from runner.printed import print_run
+        from p2p_tally.runner.console.tables import print_run
 
         print_run(run)
 
@@ -296,8 +299,8 @@ def payload(
 ) -> None:
     """Bytes a peer sends, for each cell of a preset: the paper's accounting, and what this project sends."""
     if runs:
-        from runner.measured import measure_runs
-        from runner.printed import print_measured
+        from p2p_tally.runner.console.tables import print_measured
+        from p2p_tally.runner.report.sent_bytes import measure_runs
 
         measured = measure_runs(runs)
         if as_json:
@@ -305,9 +308,9 @@ def payload(
         else:
             print_measured(measured)
         return
-    from runner.experiments import load_experiment
-    from runner.payload import cell_bytes
-    from runner.printed import print_payload
+    from p2p_tally.runner.console.tables import print_payload
+    from p2p_tally.runner.experiments.experiment import load_experiment
+    from p2p_tally.runner.experiments.payload import cell_bytes
 
     experiment = load_experiment(preset)
     cells = [cell_bytes(cell) for cell in experiment.cells]
@@ -358,9 +361,9 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Run the cells of an experiment, by seeds. Called again it goes on with what is not finished."""
-    from runner.experiments import load_experiment
-    from runner.sweep import Cells, LocalCells, choose, parse_changes, parse_seeds
-    from runner.sweep import sweep as run_sweep
+    from p2p_tally.runner.experiments.experiment import load_experiment
+    from p2p_tally.runner.experiments.sweep import Cells, LocalCells, choose, parse_changes, parse_seeds
+    from p2p_tally.runner.experiments.sweep import sweep as run_sweep
 
     changed = parse_changes(changes or [])
     loaded = load_experiment(experiment, changed)
@@ -370,8 +373,8 @@ def sweep(
     chosen, wanted = choose(loaded, cells), parse_seeds(seeds)
     where: Cells = LocalCells(jobs or 2)
     if _on_ray(engine):
-        from runner.ray_cells import RayCells
-        from runner.ray_engine import Request
+        from p2p_tally.runner.ray.cells import RayCells
+        from p2p_tally.runner.ray.cluster import Request
 
         where = RayCells(ray_address, Request("cell", cpus_per_cell, gpus_per_cell), jobs)
     try:
@@ -386,7 +389,7 @@ def sweep(
         counts = {state: sum(job.state == state for job in done) for state in ("done", "kept", "failed")}
         _print_json({"experiment": loaded.name, **counts, "failures": failures, "out": str(folder)})
     else:
-        from runner.report import markdown_tables
+        from p2p_tally.runner.report.report import markdown_tables
 
         if len(failed) < len(done):
             print(markdown_tables([folder]))
@@ -412,7 +415,7 @@ def report(
     ] = "payload",
 ) -> None:
     """What was run, tables, figures and which findings hold. Without --out the tables alone, as Markdown."""
-    from runner.report import markdown_tables, write_report
+    from p2p_tally.runner.report.report import markdown_tables, write_report
 
     if out is None:
         print(markdown_tables(runs))

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, settings
 
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.ids import ranked_names
-from p2p_tally.node.daemon import Daemon
 from p2p_tally.node.node import Node
-from runner.simulate import simulate
+from p2p_tally.node.service.daemon import Daemon
+from p2p_tally.runner.simulation.simulate import simulate
 
 # Machines differ in speed and tests share cores: a slow example is no failure, and examples repeat from run to run.
 settings.register_profile("project", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -8,10 +8,10 @@ from pathlib import Path
 from p2p_tally.config import NodeSettings, write_options
 from p2p_tally.learning.schedule import evaluates, resolve
 from p2p_tally.plain import plain
-from runner.experiments import load_experiment
-from runner.payload import cell_bytes
-from runner.record import RoundLine, Run
-from runner.sweep import Job, _manifest
+from p2p_tally.runner.experiments.experiment import load_experiment
+from p2p_tally.runner.experiments.payload import cell_bytes
+from p2p_tally.runner.experiments.sweep import Job, _manifest
+from p2p_tally.runner.runs.run import RoundLine, Run
 
 
 def make_sweep(

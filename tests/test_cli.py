@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from p2p_tally import cli
-from runner.record import RoundLine
+from p2p_tally.runner.runs.run import RoundLine
 
 QUICK = ["--nodes", "2", "--rounds", "3", "--local-steps", "1"]
 
@@ -70,7 +70,7 @@ def test_every_engine_sends_the_same_bytes_and_auto_says_which_it_took(
 def test_an_interrupted_simulation_says_how_to_go_on_and_does(
     checkpoint_seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from runner.progress import Progress
+    from p2p_tally.runner.console.progress import Progress
 
     def interrupt(_: Progress, line: RoundLine) -> None:
         if line.round == 2:
@@ -288,7 +288,7 @@ def test_listening_beyond_this_machine_needs_a_word(
 
 def test_a_fault_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
     program = (
-        "import sys; from p2p_tally import cli; import runner.simulate as s\n"
+        "import sys; from p2p_tally import cli; import p2p_tally.runner.simulation.simulate as s\n"
         "def broken(*_): raise RuntimeError('a bug')\n"
         "s.simulate = broken\n"
         f"sys.argv = ['p2p-tally', 'simulate', '--out', {str(tmp_path / 'x')!r}]\n"

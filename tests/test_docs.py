@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.experiments import preset_names
+from p2p_tally.runner.experiments.experiment import preset_names
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("p2p_tally", "runner", "topologies")
+FOLDERS = {"p2p_tally": "p2p_tally", "runner": "p2p_tally.runner", "topologies": "p2p_tally.topologies"}
 
 # A module belongs to the layer with the longest prefix of its name.
 LAYERS = {
@@ -18,11 +18,11 @@ LAYERS = {
     "p2p_tally.__main__": "cli",
     "p2p_tally.cli": "cli",
     "p2p_tally.cli_options": "cli",
-    "runner": "runner",
+    "p2p_tally.runner": "runner",
     "p2p_tally.node": "node",
     "p2p_tally.learning": "learning",
     "p2p_tally.protocol": "protocol",
-    "topologies": "topologies",
+    "p2p_tally.topologies": "topologies",
     "p2p_tally.config": "base",
     "p2p_tally.errors": "base",
     "p2p_tally.ids": "base",
@@ -46,7 +46,7 @@ BELOW = {
 
 NETWORK = {"asyncio", "socket", "socketserver", "selectors", "aiohttp", "uvloop"}
 CLOCK = {"time", "datetime", "sched"}
-HEAVY = {"torch", "torchvision", "matplotlib", "sklearn", "scipy", "networkx", "safetensors", "aiohttp", "runner"}
+HEAVY = {"torch", "torchvision", "matplotlib", "sklearn", "scipy", "networkx", "safetensors", "aiohttp"}
 
 # What of others' a layer must not import at all.
 BANNED = {
@@ -105,26 +105,31 @@ def imports(source: str, module: str, is_package: bool) -> Iterator[Import]:
 def complaints(root: Path) -> list[str]:
     """Every arrow in the tree that points up, sideways or at what a layer must not know."""
     found = []
-    for package in PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
-            parts = path.relative_to(root).with_suffix("").parts
-            is_package = parts[-1] == "__init__"
-            module = ".".join(parts[:-1] if is_package else parts)
-            own = layer_of(module)
-            assert own is not None, f"{module} is in no layer: say in LAYERS where it belongs"
-            for arrow in imports(path.read_text(), module, is_package):
-                target = layer_of(arrow.target)
-                where = f"{path.relative_to(root)}:{arrow.line}: {own} imports {arrow.target}"
-                if target is None:
-                    if arrow.target.split(".")[0] in BANNED.get(own, ()):
-                        found.append(where)
-                elif target != own and target not in BELOW[own]:
-                    found.append(f"{where} of {target}")
-                if own in ("cli", "facade") and not arrow.lazy and arrow.target.split(".")[0] in HEAVY:
-                    found.append(f"{where} before it is needed")
-                if own == "cli" and not arrow.lazy and target in ("node", "learning"):
-                    found.append(f"{where} before it is needed")
+    for path, module, is_package in modules(root):
+        own = layer_of(module)
+        assert own is not None, f"{module} is in no layer: say in LAYERS where it belongs"
+        for arrow in imports(path.read_text(), module, is_package):
+            target = layer_of(arrow.target)
+            where = f"{path.relative_to(root)}:{arrow.line}: {own} imports {arrow.target}"
+            if target is None:
+                if arrow.target.split(".")[0] in BANNED.get(own, ()):
+                    found.append(where)
+            elif target != own and target not in BELOW[own]:
+                found.append(f"{where} of {target}")
+            if own in ("cli", "facade") and not arrow.lazy and arrow.target.split(".")[0] in HEAVY:
+                found.append(f"{where} before it is needed")
+            if own == "cli" and not arrow.lazy and target in ("runner", "node", "learning", "topologies"):
+                found.append(f"{where} before it is needed")
     return found
+
+
+def modules(root: Path) -> Iterator[tuple[Path, str, bool]]:
+    """Every source file, the module that it is, and whether it is a package's own. Links are not followed."""
+    for folder, package in FOLDERS.items():
+        for path in sorted((root / folder).rglob("*.py")):
+            parts = path.relative_to(root / folder).with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            yield path, ".".join([package, *(parts[:-1] if is_package else parts)]), is_package
 
 
 def test_imports_point_down_only() -> None:
@@ -134,12 +139,9 @@ def test_imports_point_down_only() -> None:
 def test_the_walker_sees_this_project() -> None:
     """An empty walk would find nothing wrong either."""
     seen: dict[str, set[str | None]] = {}
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            module = ".".join(part for part in parts if part != "__init__")
-            targets = {layer_of(arrow.target) for arrow in imports(path.read_text(), module, parts[-1] == "__init__")}
-            seen.setdefault(layer_of(module) or "", set()).update(targets)
+    for path, module, is_package in modules(ROOT):
+        targets = {layer_of(arrow.target) for arrow in imports(path.read_text(), module, is_package)}
+        seen.setdefault(layer_of(module) or "", set()).update(targets)
     assert set(seen) == set(BELOW)
     assert {"learning", "protocol", "topologies", "base"} <= seen["node"]
     assert {"node", "learning", "protocol"} <= seen["runner"]
@@ -158,21 +160,37 @@ def test_the_layers_are_in_the_order_of_the_architecture() -> None:
 @pytest.mark.parametrize(
     ("path", "source", "complaint"),
     [
-        ("p2p_tally/protocol/x.py", "import p2p_tally.node.link", "protocol imports p2p_tally.node.link of node"),
+        (
+            "p2p_tally/protocol/x.py",
+            "import p2p_tally.node.links.link",
+            "protocol imports p2p_tally.node.links.link of node",
+        ),
         ("p2p_tally/protocol/x.py", "from p2p_tally import node", "protocol imports p2p_tally.node of node"),
-        ("p2p_tally/protocol/x.py", "from p2p_tally.node import link", "protocol imports p2p_tally.node.link of node"),
+        (
+            "p2p_tally/protocol/x.py",
+            "from p2p_tally.node import link",
+            "protocol imports p2p_tally.node.link of node",
+        ),
         ("p2p_tally/protocol/x.py", "from ..node import link", "protocol imports p2p_tally.node.link of node"),
         ("p2p_tally/protocol/__init__.py", "from ..node import a", "protocol imports p2p_tally.node.a of node"),
         ("p2p_tally/protocol/x.py", "from p2p_tally import Node", "protocol imports p2p_tally.Node of facade"),
         ("p2p_tally/protocol/x.py", "import p2p_tally.learning", "protocol imports p2p_tally.learning of learning"),
         ("p2p_tally/learning/a/x.py", "import p2p_tally.protocol", "learning imports p2p_tally.protocol of protocol"),
-        ("p2p_tally/learning/x.py", "from runner import a", "learning imports runner.a of runner"),
-        ("p2p_tally/node/x.py", "import runner.launch as l", "node imports runner.launch of runner"),
+        ("p2p_tally/learning/x.py", "from p2p_tally.runner import a", "learning imports p2p_tally.runner.a of runner"),
+        (
+            "p2p_tally/node/x.py",
+            "import p2p_tally.runner.launch.launcher as l",
+            "node imports p2p_tally.runner.launch.launcher of runner",
+        ),
         ("p2p_tally/node/x.py", "from p2p_tally.cli import app", "node imports p2p_tally.cli.app of cli"),
         ("runner/x.py", "import p2p_tally.cli", "runner imports p2p_tally.cli of cli"),
         ("topologies/x.py", "import p2p_tally.errors", "topologies imports p2p_tally.errors of base"),
         ("p2p_tally/config.py", "import p2p_tally.learning", "base imports p2p_tally.learning of learning"),
-        ("p2p_tally/config.py", "from topologies import build", "base imports topologies.build of topologies"),
+        (
+            "p2p_tally/config.py",
+            "from p2p_tally.topologies import build",
+            "base imports p2p_tally.topologies.build of topologies",
+        ),
         ("p2p_tally/protocol/x.py", "import torch", "protocol imports torch"),
         ("p2p_tally/protocol/x.py", "import torch.nn as nn", "protocol imports torch.nn"),
         ("p2p_tally/protocol/x.py", "from time import monotonic", "protocol imports time.monotonic"),
@@ -197,7 +215,11 @@ def test_the_layers_are_in_the_order_of_the_architecture() -> None:
         ),
         ("p2p_tally/learning/x.py", "__import__('asyncio')", "learning imports asyncio"),
         # The command line may import everything, but not at once.
-        ("p2p_tally/cli.py", "import runner.simulate", "cli imports runner.simulate before it is needed"),
+        (
+            "p2p_tally/cli.py",
+            "import p2p_tally.runner.simulation.simulate",
+            "cli imports p2p_tally.runner.simulation.simulate before it is needed",
+        ),
         ("p2p_tally/cli.py", "import torch", "cli imports torch before it is needed"),
         ("p2p_tally/cli.py", "from p2p_tally.node import a", "cli imports p2p_tally.node.a before it is needed"),
         ("p2p_tally/cli.py", "if True:\n    import torch", "cli imports torch before it is needed"),
@@ -218,12 +240,24 @@ def test_a_bad_arrow_is_found(path: str, source: str, complaint: str, tmp_path: 
     [
         ("p2p_tally/protocol/x.py", "import numpy, msgpack\nfrom p2p_tally.errors import FrameError"),
         ("p2p_tally/protocol/x.py", "from . import frames\nfrom .messages import Vote\nfrom ..ids import Round"),
-        ("p2p_tally/learning/x.py", "import torch\nfrom p2p_tally.config import Federation\nimport topologies"),
-        ("p2p_tally/node/x.py", "import asyncio, time\nfrom p2p_tally import learning, protocol\nimport topologies"),
-        ("p2p_tally/cli.py", "def f():\n    import torch\n    from runner.simulate import simulate"),
-        ("p2p_tally/cli.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from runner.record import Run"),
-        ("runner/x.py", "import torch\nfrom p2p_tally.node import node\nfrom runner import folder"),
-        ("topologies/x.py", "import networkx\nfrom topologies.errors import TopologyError"),
+        (
+            "p2p_tally/learning/x.py",
+            "import torch\nfrom p2p_tally.config import Federation\nfrom p2p_tally import topologies",
+        ),
+        (
+            "p2p_tally/node/x.py",
+            "import asyncio, time\nfrom p2p_tally import learning, protocol, topologies",
+        ),
+        (
+            "p2p_tally/cli.py",
+            "def f():\n    import torch\n    from p2p_tally.runner.simulation.simulate import simulate",
+        ),
+        (
+            "p2p_tally/cli.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p2p_tally.runner.runs.run import Run",
+        ),
+        ("runner/x.py", "import torch\nfrom p2p_tally.node import node\nfrom ..runner import folder"),
+        ("topologies/x.py", "import networkx\nfrom .errors import TopologyError"),
         ("p2p_tally/protocol/x.py", "text = 'import torch'\n# import torch"),
     ],
 )
@@ -257,5 +291,5 @@ def test_the_protocol_loads_no_torch_and_no_event_loop(quiet_environment: dict[s
     statement = "import " + ", ".join(f"p2p_tally.protocol.{module}" for module in modules)
     loaded = loaded_by(statement, quiet_environment)
     assert {"numpy", "msgpack"} <= loaded
-    assert not loaded & {"torch", "aiohttp", "asyncio", "networkx", "runner", "topologies", "uvloop"}
+    assert not loaded & {"torch", "aiohttp", "asyncio", "networkx", "uvloop"}
     assert "torch" in loaded_by("import p2p_tally.learning.merging", quiet_environment)  # it would be seen

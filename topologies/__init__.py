@@ -4,8 +4,8 @@ This package knows nothing of nodes, votes or models. What a running node needs 
 (`topologies.mixing`, `topologies.facts`) draw on scipy and are imported by those who ask for them.
 """
 
-from topologies.errors import TopologyError
-from topologies.graphs import NAMES, build
-from topologies.topology import Hops, Schedule, Topology
+from p2p_tally.topologies.errors import TopologyError
+from p2p_tally.topologies.graphs import NAMES, build
+from p2p_tally.topologies.topology import Hops, Schedule, Topology
 
 __all__ = ["NAMES", "Hops", "Schedule", "Topology", "TopologyError", "build"]

@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from topologies.errors import TopologyError
-from topologies.mixing import expected_gap, metropolis_hastings, rounds_to_contract, spectral_gap
-from topologies.topology import Hops, Topology
+from p2p_tally.topologies.errors import TopologyError
+from p2p_tally.topologies.mixing import expected_gap, metropolis_hastings, rounds_to_contract, spectral_gap
+from p2p_tally.topologies.topology import Hops, Topology
 
 PARAMETER_BYTES = 4  # float32
 # Graphs looked at where they are redrawn without end: each is random, and their facts are much the same.

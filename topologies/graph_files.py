@@ -12,7 +12,7 @@ from xml.etree.ElementTree import ParseError
 
 import networkx as nx
 
-from topologies.errors import TopologyError
+from p2p_tally.topologies.errors import TopologyError
 
 Pair = tuple[str, str]
 # The nodes a file lists by themselves (an edge list has none), and its edges.

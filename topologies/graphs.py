@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from topologies import shapes
-from topologies.errors import TopologyError
-from topologies.graph_files import read_edges
-from topologies.topology import Edge, Schedule, Topology
+from p2p_tally.topologies import shapes
+from p2p_tally.topologies.errors import TopologyError
+from p2p_tally.topologies.graph_files import read_edges
+from p2p_tally.topologies.topology import Edge, Schedule, Topology
 
 LONGEST_NUMBER = 9  # digits; what is longer is a slip of the pen
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import linalg
 
-from topologies.errors import TopologyError
-from topologies.weights import metropolis_row
+from p2p_tally.topologies.errors import TopologyError
+from p2p_tally.topologies.weights import metropolis_row
 
 Array = npt.NDArray[np.float64]
 

@@ -11,8 +11,8 @@ from math import isqrt, log
 
 import networkx as nx
 
-from topologies.errors import TopologyError
-from topologies.topology import Edge
+from p2p_tally.topologies.errors import TopologyError
+from p2p_tally.topologies.topology import Edge
 
 # Draws until a random graph is connected. Most are at once, so this is a bound and not a budget.
 ATTEMPTS = 200

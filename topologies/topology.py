@@ -12,10 +12,10 @@ from typing import Literal
 
 import networkx as nx
 
-from topologies.cycles import ring_through_all
-from topologies.errors import TopologyError
-from topologies.reach import Reach
-from topologies.weights import MixingEntries, metropolis_row, mixed_row, mixing_entries
+from p2p_tally.topologies.cycles import ring_through_all
+from p2p_tally.topologies.errors import TopologyError
+from p2p_tally.topologies.reach import Reach
+from p2p_tally.topologies.weights import MixingEntries, metropolis_row, mixed_row, mixing_entries
 
 Edge = tuple[int, int]  # two ranks, in either order; repeats are harmless
 

@@ -9,7 +9,7 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.methods import METHODS, Sent
-from topologies import Topology, TopologyError, build
+from p2p_tally.topologies import Topology, TopologyError, build
 
 
 def make_topology(federation: Federation, members: Sequence[str] | None = None) -> Topology:

@@ -20,14 +20,14 @@ from p2p_tally.learning.learner import Learner, votes_of
 from p2p_tally.learning.methods import METHODS, Sent
 from p2p_tally.learning.schedule import Channel, channel, drifted, evaluates, merges, next_words
 from p2p_tally.node.ballot_format import ballot_format
-from p2p_tally.node.mailbox import Mailbox
-from p2p_tally.node.merge import MergeExchange
-from p2p_tally.node.outbox import Outbox, framed_bytes
-from p2p_tally.node.plan import LinkPlan
-from p2p_tally.node.relay import Relays
+from p2p_tally.node.links.outbox import Outbox, framed_bytes
+from p2p_tally.node.links.plan import LinkPlan
+from p2p_tally.node.links.transport import Clock, Transport
+from p2p_tally.node.merges.exchange import MergeExchange
+from p2p_tally.node.merges.ring import RingExchange
 from p2p_tally.node.reports import RoundReport, Stopwatch
-from p2p_tally.node.ring import RingExchange
-from p2p_tally.node.transport import Clock, Transport
+from p2p_tally.node.step.mailbox import Mailbox
+from p2p_tally.node.step.relay import Relays
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.deadlines import Deadlines, default_quorum
@@ -44,7 +44,7 @@ from p2p_tally.protocol.messages import (
     Vote,
     Waiting,
 )
-from topologies import Topology
+from p2p_tally.topologies import Topology
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from p2p_tally.errors import BallotError
 from p2p_tally.protocol.bits import Ints
-from p2p_tally.protocol.choice import likely_smallest
 from p2p_tally.protocol.enumerative import FIRST_BYTE, decode_ranked, encode_ranked
-from p2p_tally.protocol.guesses import decode_guessed, encode_guessed
 from p2p_tally.protocol.packed import class_indices, decode_packed, encode_packed, packed_size
+from p2p_tally.protocol.predictive import decode_guessed, encode_guessed
+from p2p_tally.protocol.predictive_choice import likely_smallest
 
 PACKED = 0  # the first byte of a packed ballot; 1 to 7 are guesses.Scheme, the rest are ranks
 SHORT = 12  # bytes; a guessed ballot is hardly ever shorter

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgpack
 
 from p2p_tally.config import DaemonSettings, Federation
-from p2p_tally.node.daemon import Daemon
+from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol.messages import Kind
 
 BINARY, CLOSE = 2, 8

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from p2p_tally.config import Federation, ServiceSettings
-from runner.launch import launch
+from p2p_tally.runner.launch.launcher import launch
 
 
 def resident_megabytes(folder: Path) -> list[float]:

@@ -26,11 +26,11 @@ from pathlib import Path
 import numpy as np
 
 from p2p_tally.ids import NodeName, ranked_names
-from p2p_tally.node.addresses import Address
-from p2p_tally.node.mailbox import Mailbox
-from p2p_tally.node.merge import MergeExchange
-from p2p_tally.node.outbox import Outbox, framed_bytes
-from p2p_tally.node.websocket import WebSocketTransport
+from p2p_tally.node.links.addresses import Address
+from p2p_tally.node.links.outbox import Outbox, framed_bytes
+from p2p_tally.node.links.websocket import WebSocketTransport
+from p2p_tally.node.merges.exchange import MergeExchange
+from p2p_tally.node.step.mailbox import Mailbox
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.frames import VERSION, Limits

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from p2p_tally.config import Federation, ServiceSettings
-from runner.launch import launch
+from p2p_tally.runner.launch.launcher import launch
 
 WANTED = 1.10
 METHODS = ("no-consensus", "tally")

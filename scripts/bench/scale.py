@@ -26,10 +26,10 @@ from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.schedule import merges
 from p2p_tally.learning.setup import prepare
-from runner.lines import COMPARED_PROBES, Lines
-from runner.record import Run
-from runner.simulate import Exact
-from runner.stacked import Stacked
+from p2p_tally.runner.runs.round_lines import COMPARED_PROBES, Lines
+from p2p_tally.runner.runs.run import Run
+from p2p_tally.runner.simulation.simulate import Exact
+from p2p_tally.runner.stacked.engine import Stacked
 
 SIZES = (8, 32, 128, 512, 1000)
 TOPOLOGIES = ("mesh", "ring", "gossip")

@@ -18,7 +18,7 @@ from p2p_tally.config import Federation
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning import models
 from p2p_tally.learning.setup import prepare
-from runner.simulate import simulate
+from p2p_tally.runner.simulation.simulate import simulate
 
 
 def bare(federation: Federation) -> float:

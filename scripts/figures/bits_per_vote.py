@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from p2p_tally.protocol.coding import encode_coded
 from p2p_tally.protocol.packed import packed_size
-from runner.figures import STYLE, save
+from p2p_tally.runner.report.accuracy_figure import STYLE, save
 
 CLASSES = 10
 # Votes a ballot, and ballots that a mean is over.

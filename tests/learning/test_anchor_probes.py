@@ -16,7 +16,7 @@ from p2p_tally.learning.data import Arrays
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.objectives import NO_LABEL, distillation_loss
 from p2p_tally.learning.setup import Task, make_learner, prepare
-from runner.simulate import simulate
+from p2p_tally.runner.simulation.simulate import simulate
 
 ANCHOR, POOL = 12, 30
 

@@ -5,7 +5,7 @@ import pytest
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.graph import check_graph, make_topology
-from topologies import build
+from p2p_tally.topologies import build
 
 
 def test_the_graph_of_a_federation() -> None:

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from p2p_tally import cli
-from p2p_tally.node.merge import MergeExchange
+from p2p_tally.node.merges.exchange import MergeExchange
 from p2p_tally.node.node import Node
 
 

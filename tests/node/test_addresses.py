@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2p_tally.errors import ConfigError
-from p2p_tally.node.addresses import Address, parse_address, parse_peers, why_unreachable
+from p2p_tally.node.links.addresses import Address, parse_address, parse_peers, why_unreachable
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import aiohttp
 from conftest import make_daemons, small
 from prometheus_client.parser import text_string_to_metric_families
 
-from p2p_tally.node.daemon import Daemon
-from runner.status import ask
+from p2p_tally.node.service.daemon import Daemon
+from p2p_tally.runner.console.status import ask
 
 METRICS = {
     "p2p_tally_round",

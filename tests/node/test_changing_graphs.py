@@ -11,11 +11,11 @@ from test_relays import kill_and_return
 
 from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.learning.schedule import resolve
-from p2p_tally.node.admin import status
-from p2p_tally.node.daemon import Daemon
-from p2p_tally.node.plan import GRACE, LinkPlan, lead
-from runner.simulate import simulate
-from topologies import build
+from p2p_tally.node.links.plan import GRACE, LinkPlan, lead
+from p2p_tally.node.service.admin import status
+from p2p_tally.node.service.daemon import Daemon
+from p2p_tally.runner.simulation.simulate import simulate
+from p2p_tally.topologies import build
 
 
 def count_links(daemons: list[Daemon]) -> tuple[dict[str, int], list[tuple[str, str]]]:

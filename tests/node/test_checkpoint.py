@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from p2p_tally.ids import Digest
-from p2p_tally.node import checkpoint as module
-from p2p_tally.node.checkpoint import Checkpoint, Checkpoints, sound_rounds
+from p2p_tally.node.service import checkpoint as module
+from p2p_tally.node.service.checkpoint import Checkpoint, Checkpoints, sound_rounds
 
 FEDERATION = Digest("f" * 64)
 NOTES = {"warmup": None, "payload": 2**40, "framed": 3}

@@ -12,7 +12,7 @@ from test_merge_exchange import GUARD, SMALL_RUN, Member, bits, make, make_vecto
 
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.feedback import ErrorFeedback
-from p2p_tally.node.parcels import Merged
+from p2p_tally.node.merges.contributions import Merged
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.messages import Announce, Shard, Stage
 

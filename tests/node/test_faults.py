@@ -17,12 +17,12 @@ import pytest
 from conftest import Killed, kill_at, make_daemons, small
 
 from p2p_tally.ids import NodeName
-from p2p_tally.node import websocket
-from p2p_tally.node.daemon import Daemon
+from p2p_tally.node.links import websocket
+from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.handshake import fields_digest
 from p2p_tally.protocol.messages import Announce, Hello, Shard, Stage, Vote, Welcome
-from runner.simulate import simulate
+from p2p_tally.runner.simulation.simulate import simulate
 
 FAKE = NodeName("node-0")
 

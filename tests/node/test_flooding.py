@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from p2p_tally.ids import NodeName
-from p2p_tally.node.relay import Relays
+from p2p_tally.node.step.relay import Relays
 from p2p_tally.protocol.messages import Message, Relayed, Vote
-from topologies import Schedule, Topology
+from p2p_tally.topologies import Schedule, Topology
 
 #     V - X - Y - Z - Q
 #      \ /

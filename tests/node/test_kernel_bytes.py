@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import make_daemons, small
 
-from p2p_tally.node.sockets import KernelCount, Meter
+from p2p_tally.node.links.sockets import KernelCount, Meter
 from p2p_tally.protocol import frames
 
 # What a connection carries besides frames: the HTTP upgrade of either side. docs/bytes.md states it.

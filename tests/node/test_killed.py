@@ -14,7 +14,7 @@ import pytest
 from conftest import open_listener
 
 from p2p_tally.config import Federation
-from runner.simulate import simulate
+from p2p_tally.runner.simulation.simulate import simulate
 
 SCRIPT = Path(__file__).with_name("killed_node.py")
 NODES = 3

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p_tally.node import link as module
-from p2p_tally.node.link import FIRST_DELAY, LAST_DELAY, REFUSED_DELAY, Link, backoff
+from p2p_tally.node.links import link as module
+from p2p_tally.node.links.link import FIRST_DELAY, LAST_DELAY, REFUSED_DELAY, Link, backoff
 from p2p_tally.protocol.messages import Hello
 
 HELLO = Hello(1, "b", 0, False, (0,), (), "d", ())

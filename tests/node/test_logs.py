@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from p2p_tally.node import logs
-from p2p_tally.node.logs import RATION_SECONDS, ContextFilter, JsonFormatter, RationFilter, TextFormatter
+from p2p_tally.node.service import logs
+from p2p_tally.node.service.logs import RATION_SECONDS, ContextFilter, JsonFormatter, RationFilter, TextFormatter
 
 
 class Clock:
@@ -141,7 +141,7 @@ def test_configure_puts_it_together(form: str, formatter: type, capsys: pytest.C
         logs.configure("node-1", lambda: 3, form)
         (handler,) = root.handlers
         assert type(handler.formatter) is formatter
-        log = logging.getLogger("p2p_tally.node.link")
+        log = logging.getLogger("p2p_tally.node.links.link")
         log.info("begun")
         log.debug("too fine")
         logging.getLogger("aiohttp").info("not ours")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from p2p_tally.ids import NodeName
-from p2p_tally.node.mailbox import Mailbox
+from p2p_tally.node.step.mailbox import Mailbox
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.frames import Limits

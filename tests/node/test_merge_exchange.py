@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p_tally.ids import NodeName, in_order, ranked_names
-from p2p_tally.node.mailbox import Mailbox
-from p2p_tally.node.memory import MemoryNetwork, MemoryTransport
-from p2p_tally.node.merge import MergeExchange, participants
-from p2p_tally.node.outbox import Outbox, framed_bytes
+from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
+from p2p_tally.node.links.outbox import Outbox, framed_bytes
+from p2p_tally.node.merges.exchange import MergeExchange, participants
+from p2p_tally.node.step.mailbox import Mailbox
 from p2p_tally.protocol import frames
 from p2p_tally.protocol import segments as cutting
 from p2p_tally.protocol.ballots import BallotFormat

@@ -9,7 +9,7 @@ from conftest import make_daemons, open_listener, run_all, small
 
 from p2p_tally.config import DaemonSettings
 from p2p_tally.errors import ConfigError
-from p2p_tally.node.daemon import Daemon
+from p2p_tally.node.service.daemon import Daemon
 
 
 def pair(tmp_path: Path, merge_every: int) -> list[Daemon]:

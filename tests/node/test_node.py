@@ -13,7 +13,7 @@ from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.setup import prepare
 from p2p_tally.node.ballot_format import ballot_format
 from p2p_tally.node.node import LeftBehind
-from runner.simulate import Exact
+from p2p_tally.runner.simulation.simulate import Exact
 
 
 def learner(rounds: int, votes: int) -> Any:

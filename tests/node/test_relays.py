@@ -10,12 +10,12 @@ from conftest import Killed, kill_at, make_daemons, small
 from test_faults import FAKE, FakePeer, ballot, finish
 
 from p2p_tally.config import Federation
-from p2p_tally.node.daemon import Daemon
 from p2p_tally.node.node import Node
 from p2p_tally.node.reports import RoundReport
+from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.messages import Here, Lost, News, Relayed, Stage, Vote, Waiting
-from runner.simulate import simulate
+from p2p_tally.runner.simulation.simulate import simulate
 
 
 def count_answers(daemons: list[Daemon]) -> dict[str, list[int]]:

@@ -13,15 +13,15 @@ from test_relays import Killed
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.graph import make_topology
-from p2p_tally.node.daemon import Daemon
-from p2p_tally.node.ring import RingExchange, halves
+from p2p_tally.node.merges.ring import RingExchange, halves
+from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol import segments
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.ledger import Count
 from p2p_tally.protocol.messages import Stage
-from runner import stacked_bytes
-from runner.payload import merge_bytes
-from runner.simulate import simulate
+from p2p_tally.runner.experiments.payload import merge_bytes
+from p2p_tally.runner.simulation.simulate import simulate
+from p2p_tally.runner.stacked import bytes as stacked_bytes
 
 
 @pytest.fixture

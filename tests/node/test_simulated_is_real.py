@@ -7,9 +7,9 @@ import pytest
 from conftest import make_daemons, open_listener, run_all, run_as_simulated, small
 
 from p2p_tally.config import DaemonSettings
-from p2p_tally.node.daemon import Daemon
+from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol.messages import Stage
-from runner.simulate import simulate
+from p2p_tally.runner.simulation.simulate import simulate
 
 METHODS = ["tally", "fedmd", "fedavg", "fedprox", "rcfd", "feddf", "diloco"]
 GRAPHS = [{"topology": "mesh"}, {"topology": "ring"}, {"topology": "gossip", "degree": 4}]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from conftest import make_daemons, run_all, small
 
-from p2p_tally.node.addresses import Address
-from runner.simulate import simulate
+from p2p_tally.node.links.addresses import Address
+from p2p_tally.runner.simulation.simulate import simulate
 
 RATE = 3_000  # bytes a second, each way
 

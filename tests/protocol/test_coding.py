@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p_tally.protocol.bits import BitReader, BitWriter
-from p2p_tally.protocol.choice import likely_smallest
 from p2p_tally.protocol.coding import PACKED, decode_coded, encode_coded
 from p2p_tally.protocol.enumerative import MOST_VOTES
-from p2p_tally.protocol.guesses import Scheme, decode_guessed, encode_guessed
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size
+from p2p_tally.protocol.predictive import Scheme, decode_guessed, encode_guessed
+from p2p_tally.protocol.predictive_choice import likely_smallest
 from p2p_tally.protocol.rans import SymbolReader, Table, encode_symbols
 
 class_counts = st.sampled_from([2, 3, 10, 16, 17, 256, 257, 2048, 65_536]) | st.integers(2, 65_536)

@@ -5,8 +5,8 @@ import pytest
 
 from p2p_tally.protocol.coding import decode_coded
 from p2p_tally.protocol.enumerative import encode_ranked
-from p2p_tally.protocol.guesses import Scheme, decode_guessed, encode_guessed
 from p2p_tally.protocol.packed import encode_packed
+from p2p_tally.protocol.predictive import Scheme, decode_guessed, encode_guessed
 
 LABELS = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3])
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from p2p_tally.errors import BallotError
 from p2p_tally.protocol.coding import decode_coded, encode_coded
 from p2p_tally.protocol.enumerative import FIRST_BYTE, encode_ranked
-from p2p_tally.protocol.guesses import Scheme, encode_guessed
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size
+from p2p_tally.protocol.predictive import Scheme, encode_guessed
 
 
 def votes_or_error(data: bytes, count: int, classes: int, labels: np.ndarray | None) -> np.ndarray | None:

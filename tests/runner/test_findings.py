@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from runner_made_up import make_sweep
 
 from p2p_tally.errors import ConfigError
-from runner.experiments import PRESETS, load_experiment, preset_names
-from runner.findings import Comparison, parse_finding
-from runner.results import CellResults, Measured, Results, collect
-from runner.verdicts import STUDENT, Judged, Verdict, judge, on_paper
+from p2p_tally.runner.experiments.experiment import PRESETS, load_experiment, preset_names
+from p2p_tally.runner.report.findings import Comparison, parse_finding
+from p2p_tally.runner.report.results import CellResults, Measured, Results, collect
+from p2p_tally.runner.report.verdicts import STUDENT, Judged, Verdict, judge, on_paper
 
 CELLS = ["tally", "tally+fa20", "fedavg-fa5", "fedavg-fa20"]
 FIGURES = {"tally": 60.0, "tally+fa20": 72.0, "fedavg-fa5": 55.0, "fedavg-fa20": 50.0}

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from p2p_tally.errors import ConfigError
-from runner.experiments import load_experiment
-from runner.grids import expand
+from p2p_tally.runner.experiments.experiment import load_experiment
+from p2p_tally.runner.experiments.grids import expand
 
 GRID = {
     "name": "{graph}-n{nodes}-{way}",

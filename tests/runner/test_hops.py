@@ -9,13 +9,13 @@ from conftest import run_as_simulated, small
 from test_stacked import assert_agree, fifty
 
 from p2p_tally.ids import NodeName, ranked_names
-from p2p_tally.node.outbox import framed_bytes
+from p2p_tally.node.links.outbox import framed_bytes
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ledger import Count
 from p2p_tally.protocol.messages import Relayed, Stage, Vote
-from runner import stacked_bytes
-from runner.simulate import simulate
-from topologies import build
+from p2p_tally.runner.simulation.simulate import simulate
+from p2p_tally.runner.stacked import bytes as stacked_bytes
+from p2p_tally.topologies import build
 
 
 @pytest.mark.parametrize("graph", ["ring", "line", "star", "torus", "gossip", "barbell"])

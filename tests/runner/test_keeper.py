@@ -11,10 +11,10 @@ from conftest import small
 
 from p2p_tally.config import Federation, SimulationSettings
 from p2p_tally.errors import ConfigError
-from runner import keeper
-from runner.folder import RunFolder
-from runner.record import RoundLine, Run
-from runner.simulate import EngineName, simulate
+from p2p_tally.runner.runs.folder import RunFolder
+from p2p_tally.runner.runs.run import RoundLine, Run
+from p2p_tally.runner.simulation import checkpoints as keeper
+from p2p_tally.runner.simulation.simulate import EngineName, simulate
 
 
 class Interrupted(Exception):
@@ -24,7 +24,7 @@ class Interrupted(Exception):
 @pytest.fixture(autouse=True)
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take longer to draw than these runs to play."""
-    monkeypatch.setattr("runner.figures.accuracy_figure", lambda *_: None)
+    monkeypatch.setattr("p2p_tally.runner.report.accuracy_figure.accuracy_figure", lambda *_: None)
 
 
 @pytest.fixture

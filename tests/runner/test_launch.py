@@ -14,9 +14,9 @@ from conftest import small
 
 from p2p_tally.config import ServiceSettings, parse_options, read_options
 from p2p_tally.ids import NodeName
-from runner.daemons import Child, LocalDaemons, Plan
-from runner.launch import LaunchFailed, launch
-from runner.simulate import simulate
+from p2p_tally.runner.launch.daemons import Child, LocalDaemons, Plan
+from p2p_tally.runner.launch.launcher import LaunchFailed, launch
+from p2p_tally.runner.simulation.simulate import simulate
 
 OPTIONS = ["--nodes=3", "--rounds=60", "--warmup=4", "--merge-every=20", "--local-steps=2", "--eval-every=7"]
 

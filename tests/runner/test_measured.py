@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from p2p_tally.config import Federation, NodeSettings
-from runner.measured import measure_runs
-from runner.results import read_run
-from runner.simulate import simulate
+from p2p_tally.runner.report.results import read_run
+from p2p_tally.runner.report.sent_bytes import measure_runs
+from p2p_tally.runner.simulation.simulate import simulate
 
 
 def test_kinds_add_up_and_codings_stand_beside(tmp_path: Path) -> None:

@@ -10,19 +10,19 @@ from conftest import small
 
 from p2p_tally.config import NodeSettings, SimulationSettings
 from p2p_tally.errors import ConfigError
-from runner.experiments import load_experiment
-from runner.measured import measure_runs
-from runner.results import collect
-from runner.simulate import simulate
-from runner.sweep import LocalCells, choose, sweep
-from runner.tables import cell_table, made_table
+from p2p_tally.runner.experiments.experiment import load_experiment
+from p2p_tally.runner.experiments.sweep import LocalCells, choose, sweep
+from p2p_tally.runner.report.results import collect
+from p2p_tally.runner.report.sent_bytes import measure_runs
+from p2p_tally.runner.report.tables import cell_table, made_table
+from p2p_tally.runner.simulation.simulate import simulate
 
 MODEL = "mlp:8,mlp,mlp"
 
 
 @pytest.fixture
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("runner.figures.accuracy_figure", lambda *_: None)
+    monkeypatch.setattr("p2p_tally.runner.report.accuracy_figure.accuracy_figure", lambda *_: None)
     simulate(small(model=MODEL, merge_every=0), NodeSettings(out=tmp_path / "run"))
     return tmp_path / "run"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from p2p_tally.errors import ConfigError
-from runner.experiments import load_experiment, preset_names
-from runner.payload import cell_bytes
+from p2p_tally.runner.experiments.experiment import load_experiment, preset_names
+from p2p_tally.runner.experiments.payload import cell_bytes
 
 PAPER = {
     "hybrid": {"tally": 777_600, "fedmd": 311_040_000, "no-consensus": 0},

@@ -18,11 +18,11 @@ from conftest import small
 
 from p2p_tally.config import NodeSettings
 from p2p_tally.errors import ConfigError
-from runner.outpost import Told
-from runner.ray_cells import Mirror
-from runner.ray_daemons import RayDaemons
-from runner.ray_engine import QUIET, RayCluster, Request
-from runner.simulate import simulate
+from p2p_tally.runner.ray.cells import Mirror
+from p2p_tally.runner.ray.cluster import QUIET, RayCluster, Request
+from p2p_tally.runner.ray.daemons import RayDaemons
+from p2p_tally.runner.ray.remote_process import Told
+from p2p_tally.runner.simulation.simulate import simulate
 
 STORE = 80 << 20  # bytes of an object store, the least that Ray takes
 
@@ -320,9 +320,9 @@ def test_without_ray_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_sweep_of_this_machine_never_loads_ray(quiet_environment: dict[str, str]) -> None:
-    program = (
-        "import sys, runner.sweep, runner.ray_cells, runner.ray_daemons, runner.launch; print('ray' in sys.modules)"
-    )
+    modules = ("experiments.sweep", "ray.cells", "ray.daemons", "launch.launcher")
+    loaded = ", ".join(f"p2p_tally.runner.{module}" for module in modules)
+    program = f"import sys, {loaded}; print('ray' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=quiet_environment
     )

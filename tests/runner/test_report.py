@@ -12,10 +12,10 @@ import pytest
 from runner_made_up import make_sweep
 
 from p2p_tally.errors import ConfigError, DataError, OperatorError
-from runner.experiments import load_experiment
-from runner.report import figures, judge_all, markdown_tables, write_report
-from runner.results import collect
-from runner.verdicts import OUTCOMES
+from p2p_tally.runner.experiments.experiment import load_experiment
+from p2p_tally.runner.report.report import figures, judge_all, markdown_tables, write_report
+from p2p_tally.runner.report.results import collect
+from p2p_tally.runner.report.verdicts import OUTCOMES
 
 
 @pytest.fixture(scope="module")

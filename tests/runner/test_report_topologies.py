@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from runner_made_up import make_sweep
 
-from runner.document import Bullets, Picture, Table
-from runner.report import compose, write_report
-from runner.report_topologies import Placed, compares_graphs, graph_blocks, place
-from runner.results import CellResults, Results, collect
-from runner.verdicts import Judged
+from p2p_tally.runner.report.document import Bullets, Picture, Table
+from p2p_tally.runner.report.report import compose, write_report
+from p2p_tally.runner.report.results import CellResults, Results, collect
+from p2p_tally.runner.report.topologies import Placed, compares_graphs, graph_blocks, place
+from p2p_tally.runner.report.verdicts import Judged
 
 GRID = """
 title = "Graphs"

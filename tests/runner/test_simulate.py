@@ -19,11 +19,11 @@ from p2p_tally.config import Federation, NodeSettings, parse_options, read_optio
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import METHODS
-from p2p_tally.node import memory
-from runner import simulate as module
-from runner.experiments import Cell, Facts
-from runner.payload import cell_bytes
-from runner.simulate import simulate
+from p2p_tally.node.links import memory
+from p2p_tally.runner.experiments.experiment import Cell, Facts
+from p2p_tally.runner.experiments.payload import cell_bytes
+from p2p_tally.runner.simulation import simulate as module
+from p2p_tally.runner.simulation.simulate import simulate
 
 DIGITS = Facts(classes=10, parameters=4810)
 

@@ -17,13 +17,13 @@ from p2p_tally.ids import ranked_names
 from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.methods import METHODS
 from p2p_tally.learning.setup import prepare
-from runner import stacked_group
-from runner.lines import Lines
-from runner.record import Run
-from runner.simulate import Engine, EngineName, Exact, simulate
-from runner.stacked import Stacked
-from runner.stacked_graph import Neighbourhoods
-from topologies import build
+from p2p_tally.runner.runs.round_lines import Lines
+from p2p_tally.runner.runs.run import Run
+from p2p_tally.runner.simulation.simulate import Engine, EngineName, Exact, simulate
+from p2p_tally.runner.stacked import group as stacked_group
+from p2p_tally.runner.stacked.engine import Stacked
+from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
+from p2p_tally.topologies import build
 
 # In steps of AdamW, lr. Sums in another order differ by about 1e-7 of a parameter's size, and stay so. But a ReLU's
 # input within 1e-7 of 0 may fall on the other side, which lets one example's gradient through to one unit or not, and
@@ -333,7 +333,7 @@ def test_the_run_folder_is_that_of_exact(tmp_path: Path) -> None:
 def test_auto_takes_the_faster_and_says_so(
     nodes: int, model: str, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="runner.simulate")
+    caplog.set_level(logging.INFO, logger="p2p_tally.runner.simulation.simulate")
     simulate(small(nodes=nodes, model=model, rounds=1, tail=1, warmup=0, merge_every=0), engine="auto")
     assert f"--engine auto: {expected}" in caplog.text
 

@@ -13,11 +13,11 @@ import pytest
 
 from p2p_tally.config import NodeSettings, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
-from runner.experiments import Cell, Experiment, load_experiment
-from runner.made import read_made
-from runner.simulate import simulate
-from runner.sweep import MANIFEST, Job, LocalCells, choose, parse_changes, parse_seeds, sweep
-from runner.sweep_display import progress
+from p2p_tally.runner.experiments.experiment import Cell, Experiment, load_experiment
+from p2p_tally.runner.experiments.sweep import MANIFEST, Job, LocalCells, choose, parse_changes, parse_seeds, sweep
+from p2p_tally.runner.experiments.sweep_display import progress
+from p2p_tally.runner.runs.provenance import read_made
+from p2p_tally.runner.simulation.simulate import simulate
 
 MINE = """
 title = "Mine"

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies import build, cycles
-from topologies.cycles import ring_through_all
+from p2p_tally.topologies import build, cycles
+from p2p_tally.topologies.cycles import ring_through_all
 
 
 def names(count: int) -> list[str]:

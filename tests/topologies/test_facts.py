@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topologies
-from topologies import TopologyError, build
-from topologies.facts import Facts, describe, merge_bytes, mesh_cheaper_until, plot, vote_bytes
-from topologies.mixing import metropolis_hastings
+import p2p_tally
+from p2p_tally.topologies import TopologyError, build
+from p2p_tally.topologies.facts import Facts, describe, merge_bytes, mesh_cheaper_until, plot, vote_bytes
+from p2p_tally.topologies.mixing import metropolis_hastings
 
 
 def names(count: int) -> list[str]:
@@ -169,10 +169,10 @@ def test_no_picture(tmp_path: Path) -> None:
 
 def test_matplotlib_is_loaded_for_pictures_only_and_pyplot_never(tmp_path: Path) -> None:
     program = (
-        "import sys, topologies.facts\n"
+        "import sys\nfrom p2p_tally import topologies\nfrom p2p_tally.topologies import facts\n"
         "assert 'matplotlib' not in sys.modules\n"
-        f"topologies.facts.plot(topologies.build('ring', ['a', 'b', 'c']), {str(tmp_path / 'g.svg')!r})\n"
+        f"facts.plot(topologies.build('ring', ['a', 'b', 'c']), {str(tmp_path / 'g.svg')!r})\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
-    root = str(Path(topologies.__path__[0]).parent)
+    root = str(Path(p2p_tally.__path__[0]).parent)
     subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": root}, check=True)

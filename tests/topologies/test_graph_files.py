@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topologies import TopologyError, build
+from p2p_tally.topologies import TopologyError, build
 
 MEMBERS = ["ann", "bob", "cy"]
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topologies
-from topologies import NAMES, Topology, TopologyError, build
+import p2p_tally
+from p2p_tally.topologies import NAMES, Topology, TopologyError, build
 
 RANDOM = ["gossip", "small-world", "erdos-renyi", "gossip-k:3", "matchings"]
 ANY_COUNT = ["mesh", "ring", "star", "line", "barbell", "exponential", *RANDOM]
@@ -196,12 +196,12 @@ def test_another_seed_is_another_graph(name: str) -> None:
 
 def test_draws_do_not_depend_on_the_hash_seed() -> None:
     program = (
-        "import topologies, hashlib\n"
+        "import hashlib\nfrom p2p_tally import topologies\n"
         f"for name in {RANDOM!r}:\n"
         "    graph = topologies.build(name, [f'n{i}' for i in range(40)], seed=5).graph(4)\n"
         "    print(name, hashlib.sha256(repr(list(graph.edges())).encode()).hexdigest())\n"
     )
-    root = str(Path(topologies.__path__[0]).parent)
+    root = str(Path(p2p_tally.__path__[0]).parent)
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],

@@ -9,8 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from topologies import TopologyError, build, mixing
-from topologies.mixing import check_mixing, expected_gap, metropolis_hastings, rounds_to_contract, spectral_gap
+from p2p_tally.topologies import TopologyError, build, mixing
+from p2p_tally.topologies.mixing import (
+    check_mixing,
+    expected_gap,
+    metropolis_hastings,
+    rounds_to_contract,
+    spectral_gap,
+)
 
 quick = settings(max_examples=50, deadline=None)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies import Topology, build
-from topologies.reach import Reach
+from p2p_tally.topologies import Topology, build
+from p2p_tally.topologies.reach import Reach
 
 
 def names(count: int) -> list[str]:
@@ -48,7 +48,7 @@ def test_all_hops_are_the_diameter() -> None:
 def test_origins_in_several_portions_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
     near = [[1], [0, 2], [1, 3], [2, 4], [3]]
     whole = Reach(near, 3)
-    monkeypatch.setattr("topologies.reach.GROWN_AT_ONCE", 2)
+    monkeypatch.setattr("p2p_tally.topologies.reach.GROWN_AT_ONCE", 2)
     for field in ("origin", "member", "distance", "parent"):
         assert np.array_equal(getattr(Reach(near, 3), field), getattr(whole, field))
 

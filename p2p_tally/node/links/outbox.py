@@ -1,0 +1,40 @@
+"""What goes out: a message is encoded once, sent to every neighbour, and every send is booked."""
+
+from collections.abc import Iterable
+
+from p2p_tally.ids import NodeName
+from p2p_tally.node.links.transport import Transport, dials
+from p2p_tally.protocol import frames
+from p2p_tally.protocol.ledger import Ledger
+from p2p_tally.protocol.messages import Message
+
+
+class Outbox:
+    """One node's outgoing side."""
+
+    def __init__(self, name: NodeName, transport: Transport, ledger: Ledger) -> None:
+        self.name = name
+        self.transport = transport
+        self.ledger = ledger
+
+    def broadcast(self, peers: Iterable[NodeName], message: Message) -> None:
+        frame = frames.encode(message)
+        for peer in peers:
+            self.send(peer, message, frame)
+
+    async def stream(self, peer: NodeName, message: Message) -> None:
+        """A large message: waits for room on the link first."""
+        await self.transport.drained(peer)
+        self.send(peer, message, frames.encode(message))
+
+    def send(self, peer: NodeName, message: Message, frame: bytes) -> bool:
+        """Whether there was a link to send it over."""
+        sent = self.transport.send(peer, frame)
+        if sent:
+            self.ledger.book_sent(peer, message.stage, message.payload, framed_bytes(self.name, peer, len(frame)))
+        return sent
+
+
+def framed_bytes(sender: NodeName, receiver: NodeName, length: int) -> int:
+    """What a frame of this length takes on the socket between two nodes, the WebSocket header included."""
+    return length + frames.websocket_header(length, masked=dials(sender, receiver))

@@ -1,0 +1,88 @@
+"""The admin address of a node: /healthz, /readyz, /status (JSON), /metrics (Prometheus). It only tells."""
+
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from p2p_tally.errors import ConfigError
+from p2p_tally.ids import in_order
+from p2p_tally.node.links.addresses import Address
+from p2p_tally.node.links.websocket import WebSocketTransport
+from p2p_tally.node.node import Node
+from p2p_tally.node.service.metrics import Metrics
+
+
+def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[str, Any]:
+    """What /status shows: where a node is, whom it misses, how it does."""
+    sent = node.ledger.total_sent()
+    # Where the graph changes, a link is made before it is needed: until then nobody is missing at its other end.
+    well = ("up", "idle", "opening") if node.plan is not None and node.phase != "waiting" else ("up", "idle")
+    return {
+        "name": node.name,
+        "round": node.round,
+        "rounds": node.federation.rounds,
+        "phase": node.phase,
+        "method": node.federation.method,
+        "links": {
+            peer: {
+                "state": transport.peers[peer].state,
+                "address": str(transport.peers[peer].address),
+                "detail": transport.peers[peer].detail,
+                "queued_bytes": transport.links[peer].queued if peer in transport.links else 0,
+            }
+            for peer in in_order(transport.peers)
+        },
+        "open_links": len(transport.links),
+        "missing": [
+            peer
+            for peer in in_order(transport.peers)
+            if transport.peers[peer].state not in well or peer in node.mailbox.silent
+        ],
+        "accuracy": None if metrics.accuracy is None else 100 * metrics.accuracy,
+        "payload_bytes": sent.payload,
+        "framed_bytes": sent.framed,
+    }
+
+
+class Admin:
+    """A small HTTP server beside the node."""
+
+    def __init__(self, address: Address, node: Node, transport: WebSocketTransport, metrics: Metrics) -> None:
+        self.address = address
+        self._node = node
+        self._transport = transport
+        self._metrics = metrics
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/status", self._status)
+        app.router.add_get("/metrics", self._scrape)
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self) -> None:
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self.address.host, self.address.port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise ConfigError(f"--admin {self.address}: {error.strerror or error}") from None
+        if self.address.port == 0:
+            self.address = Address(self.address.host, self._runner.addresses[0][1])
+
+    async def close(self) -> None:
+        await self._runner.cleanup()
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        """Ready: playing rounds, with its neighbours there when it began."""
+        ready = self._node.phase != "waiting"
+        return web.Response(text="ready\n" if ready else "waiting for peers\n", status=200 if ready else 503)
+
+    async def _status(self, _: web.Request) -> web.Response:
+        return web.json_response(status(self._node, self._transport, self._metrics))
+
+    async def _scrape(self, _: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,0 +1,124 @@
+"""What a daemon keeps of its rounds: a line for each evaluated one, checkpoints, and counters for its metrics."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from p2p_tally.learning.consensus import Measures, measure
+from p2p_tally.learning.learner import Learner, votes_of
+from p2p_tally.node.node import Node
+from p2p_tally.node.reports import RoundReport
+from p2p_tally.node.service.checkpoint import Checkpoint, Checkpoints
+from p2p_tally.node.service.metrics import Metrics
+from p2p_tally.protocol.ledger import Count
+
+log = logging.getLogger(__name__)
+
+# Rounds of a run that are told of in the log.
+LOGGED_ROUNDS = 20
+
+
+class DaemonRecorder:
+    """Hears of every round of one daemon."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        checkpoints: Checkpoints,
+        checkpoint_every: int,
+    ) -> None:
+        self.learner = learner
+        self.checkpoints = checkpoints
+        self.checkpoint_every = checkpoint_every
+        self.on_line: Callable[[dict[str, Any]], None] = lambda _: None
+        self.metrics: Metrics | None = None
+        self.payload = 0  # sent since the run began, checkpoints included
+        self.framed = 0
+        self.wire_before = 0  # by the processes that this one goes on from, as of its checkpoint
+        self.wire: Callable[[], int] = lambda: 0  # by this process so far
+        self._since: dict[str, Count] = {}
+        self._seconds: dict[str, float] = {}
+        self.saved = 0  # the last round of which there is a checkpoint
+        self._logged = 0
+
+    async def record(self, node: Node, report: RoundReport) -> None:
+        for stage, count in report.sent.items():
+            self.payload += count.payload
+            self.framed += count.framed
+            self._since.setdefault(stage.name.lower(), Count()).take(count)
+        for phase, seconds in report.seconds.items():
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
+        if self.metrics is not None:
+            self.metrics.observe(report)
+            self.metrics.skipped_merges += report.due and not report.merged
+        if report.evaluation is not None:
+            self.on_line(self._line(node, report))
+            self._log_progress(node, report)
+            if self.metrics is not None:
+                self.metrics.accuracy = report.evaluation.accuracy
+            self._since, self._seconds = {}, {}
+        if self.checkpoint_every and report.round % self.checkpoint_every == 0:
+            await self._save(node)
+
+    def _log_progress(self, node: Node, report: RoundReport) -> None:
+        """A line in the log now and then: enough to see that it goes on, few enough to read."""
+        every = max(1, node.federation.rounds // LOGGED_ROUNDS)
+        if report.evaluation is not None and report.round // every > self._logged // every:
+            self._logged = report.round
+            accuracy = 100 * report.evaluation.accuracy
+            log.info("accuracy %.1f %%, %d bytes sent", accuracy, self.framed, extra={"event": "round"})
+
+    async def finish(self, node: Node) -> None:
+        """A last checkpoint, where the node stands between two rounds."""
+        if self.checkpoint_every and node.between_rounds and self.saved != node.round:
+            await self._save(node, prune=False)
+
+    def restore(self, node: Node, checkpoint: Checkpoint) -> None:
+        node.warmup = checkpoint.notes["warmup"]
+        node.merged_at = checkpoint.notes["merged_at"]
+        self.payload = checkpoint.notes["payload"]
+        self.framed = checkpoint.notes["framed"]
+        self.wire_before = checkpoint.notes.get("wire", 0)
+        self.saved = checkpoint.round
+
+    async def _save(self, node: Node, prune: bool = True) -> None:
+        notes = {
+            "warmup": node.warmup,
+            "merged_at": node.merged_at,
+            "payload": self.payload,
+            "framed": self.framed,
+            "wire": self.wire_before + self.wire(),
+        }
+        checkpoint = Checkpoint(node.round, self.learner.snapshot(), notes)
+        if await node.compute(self.checkpoints.save, checkpoint, prune):
+            self.saved = node.round
+        elif self.metrics is not None:
+            self.metrics.checkpoint_failures += 1
+
+    def _line(self, node: Node, report: RoundReport) -> dict[str, Any]:
+        assert report.evaluation is not None
+        measures = self._measures(report)
+        return {
+            "name": node.name,
+            "round": report.round,
+            "accuracy": 100 * report.evaluation.accuracy,
+            "loss": report.evaluation.loss,
+            "merged": report.merged,
+            "plurality_right": measures.plurality_right if measures else None,
+            "agreement": measures.agreement if measures else None,
+            "margin": measures.margin if measures else None,
+            "payload_bytes": self.payload,
+            "framed_bytes": self.framed,
+            "sent": {kind: {"payload": count.payload, "framed": count.framed} for kind, count in self._since.items()},
+            "seconds": self._seconds,
+        }
+
+    def _measures(self, report: RoundReport) -> Measures | None:
+        """Of the votes that this node tallied in the round."""
+        if len(report.answers) < 2:
+            return None
+        votes = np.stack([votes_of(answer) for answer in report.answers])
+        labels = self.learner.probes.sample(report.round)[1]
+        return measure(votes, self.learner.classes, None if labels is None else labels.flatten().numpy())

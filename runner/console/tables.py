@@ -1,0 +1,75 @@
+"""What a person at a terminal is shown of a run and of bytes."""
+
+from rich.console import Console
+from rich.table import Table
+
+from p2p_tally.learning.architectures import holders, of_rank
+from p2p_tally.runner.console.terminal import print_table
+from p2p_tally.runner.experiments.payload import CellBytes
+from p2p_tally.runner.report.sent_bytes import MeasuredBytes
+from p2p_tally.runner.runs.run import Run, cell_name
+
+
+def print_run(run: Run) -> None:
+    summary = run.summary()
+    table = Table(
+        title=f"{cell_name(run.federation)} on {run.federation.data}, {summary['topology']}",
+        title_justify="left",
+    )
+    table.add_column("node")
+    mixed = len(holders(run.federation)) > 1
+    if mixed:
+        table.add_column("model")
+    for column in ("accuracy %", "tail mean %"):
+        table.add_column(column, justify="right")
+    tails = run.accuracy[run.tail].mean(0)
+    for rank, name in enumerate(run.names[:16]):
+        model = [of_rank(run.federation, rank).model] if mixed else []
+        table.add_row(name, *model, f"{summary['accuracy'][rank]:.1f}", f"{tails[rank]:.1f}")
+    if len(run.names) > 16:
+        table.add_row(f"... {len(run.names) - 16} more")
+    print_table(table)
+    Console().print(
+        f"tail accuracy {summary['tail_accuracy']:.2f} %, peak {summary['peak_accuracy']:.2f} %, "
+        f"spread between peers {summary['cross_peer_std']:.2f}\n"
+        f"sent per peer: payload {in_units(summary['payload_bytes'])}, framed {in_units(summary['framed_bytes'])}; "
+        f"{summary['seconds']:.1f} s\n"
+        f"run folder: {summary['run']}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def print_payload(title: str, cells: list[CellBytes]) -> None:
+    table = Table(title=f"{title}; merges counted as a {cells[0].accounting}", title_justify="left")
+    table.add_column("cell", no_wrap=True)
+    for column in ("bytes/probe", "paper, bytes", "sent here, bytes", "ratio"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for cell in cells:
+        ratio = f"{cell.sent_bytes / cell.payload_bytes:.3f}" if cell.payload_bytes else "-"
+        row = f"{cell.bytes_per_probe:g}", f"{cell.payload_bytes:,}", f"{cell.sent_bytes:,}", ratio
+        table.add_row(cell.name, *row)
+    print_table(table)
+
+
+def print_measured(cells: list[MeasuredBytes]) -> None:
+    table = Table(title="Sent by a peer: votes as byte and packed by formula, the rest measured", title_justify="left")
+    table.add_column("cell", no_wrap=True)
+    table.add_column("ballot", no_wrap=True)
+    for column in ("as byte", "as packed", "payload", "framed", "wire"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for cell in cells:
+        row = (cell.as_byte, cell.as_packed, cell.payload, cell.framed, cell.wire)
+        table.add_row(cell.name, cell.ballot, *("–" if value is None else f"{value:,.0f}" for value in row))
+        for kind, counts in cell.kinds.items():
+            table.add_row("", kind, "", "", f"{counts['payload']:,.0f}", f"{counts['framed']:,.0f}", "", style="dim")
+    print_table(table)
+
+
+def in_units(count: float) -> str:
+    """Bytes for a reader."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -1,0 +1,87 @@
+"""The facts of graphs, for the command line: built, described, priced in bytes, compared, drawn."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from p2p_tally.errors import ConfigError
+from p2p_tally.ids import ranked_names
+from p2p_tally.protocol.ballots import index_bytes
+from p2p_tally.runner.console.terminal import print_table
+from p2p_tally.topologies import Hops, Topology, TopologyError, build
+from p2p_tally.topologies.facts import describe, mean_reach, merge_bytes, mesh_cheaper_until, plot, vote_bytes
+
+
+def make(name: str, nodes: int, degree: int | None, seed: int) -> Topology:
+    """A topology over ranked names, or a ConfigError in one line."""
+    if nodes < 1:
+        raise ConfigError(f"--nodes {nodes}: accepted is a whole number from 1")
+    try:
+        return build(name, ranked_names(nodes), degree=degree, seed=seed)
+    except TopologyError as error:
+        raise ConfigError(str(error)) from None
+
+
+def facts(
+    name: str, nodes: int, degree: int | None, seed: int, hops: Hops, probes: int, classes: int, parameters: int
+) -> dict[str, Any]:
+    topology = make(name, nodes, degree, seed)
+    found = describe(topology)
+    return {
+        "name": name,
+        "nodes": found.nodes,
+        "edges": found.edges,
+        "degree": list(found.degree),
+        "diameter": found.diameter,
+        "spectral_gap": found.spectral_gap,
+        "rounds_to_tenfold": found.rounds_to_tenfold,
+        "hops": hops,
+        "reach": mean_reach(topology, hops),
+        "vote_bytes": vote_bytes(topology, probes, index_bytes(classes), hops),
+        "merge_bytes": merge_bytes(topology, parameters),
+        "mesh_cheaper_until": mesh_cheaper_until(classes),
+    }
+
+
+def compare(rows: list[dict[str, Any]], classes: int) -> None:
+    """A table, a graph a row."""
+    table = Table()
+    table.add_column("graph")
+    for column in ("nodes", "edges", "degree", "diameter", "gap", "rounds/10x", "vote B", "merge B"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        low, high = row["degree"]
+        table.add_row(
+            row["name"],
+            str(row["nodes"]),
+            str(row["edges"]),
+            str(low) if low == high else f"{low}-{high}",
+            str(row["diameter"]),
+            f"{row['spectral_gap']:.4f}",
+            str(row["rounds_to_tenfold"]),
+            f"{row['vote_bytes']:,.0f}",
+            f"{row['merge_bytes']:,.0f}",
+        )
+    print_table(table)
+    Console().print(
+        "gap: the spectral gap of the mixing weights; rounds/10x: merges until the peers disagree a tenth as much; "
+        f"vote and merge: bytes a peer sends a round{_over(rows[0]['hops'])}. "
+        f"A mesh of votes is cheaper than a star of soft labels up to N = 4C + 1 = {mesh_cheaper_until(classes)}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _over(hops: Hops) -> str:
+    return "" if hops == 1 else f", votes over {hops} hops"
+
+
+def draw(names: list[str], nodes: int, degree: int | None, seed: int, path: Path) -> None:
+    if len(names) != 1:
+        raise ConfigError("--plot: accepted with one graph at a time")
+    try:
+        plot(make(names[0], nodes, degree, seed), path)
+    except (OSError, TopologyError) as error:
+        raise ConfigError(f"--plot {path}: {error}") from None

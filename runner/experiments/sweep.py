@@ -1,0 +1,331 @@
+"""An experiment's cells by seeds, each a process of `p2p-tally simulate`, here or on Ray. What is finished stays.
+
+A sweep's folder: sweep.json (what the cells are, for the report), CELL/seed-S.toml (what was asked for),
+CELL/seed-S (the run folder) and CELL/seed-S.log (what the process said).
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+import tomli_w
+
+from p2p_tally.config import EngineName, Federation, SimulationSettings, parse_options, read_options
+from p2p_tally.errors import ConfigError
+from p2p_tally.learning.architectures import check_models
+from p2p_tally.runner.experiments.experiment import FACT_OPTIONS, Cell, Experiment
+from p2p_tally.runner.experiments.payload import cell_bytes
+from p2p_tally.runner.experiments.sweep_display import Display
+from p2p_tally.runner.runs.folder import CHECKPOINTS
+
+try:
+    import fcntl
+except ImportError:  # Windows: two sweeps of one folder are then not told apart
+    fcntl = None  # type: ignore[assignment]
+
+MANIFEST = "sweep.json"
+PATIENCE = 5.0  # seconds that a child has to end before it is killed
+
+State = Literal["waiting", "running", "done", "kept", "failed"]
+
+
+@dataclass
+class Job:
+    """One cell with one seed."""
+
+    cell: Cell
+    seed: int
+    folder: Path
+    engine: EngineName = "exact"
+    state: State = "waiting"
+    resumes: bool = False  # from a checkpoint of an earlier sweep
+    error: str = ""
+    started: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def federation(self) -> Federation:
+        return self.cell.federation.model_copy(update={"seed": self.seed})
+
+    @property
+    def config(self) -> Path:
+        return self.folder.with_name(self.folder.name + ".toml")
+
+    @property
+    def log(self) -> Path:
+        return self.folder.with_name(self.folder.name + ".log")
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "summary.json").is_file()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether there is something to go on from."""
+        return (self.folder / "config.toml").is_file() and any((self.folder / CHECKPOINTS).glob("*.safetensors"))
+
+    def arguments(self, settings: SimulationSettings, config: str, folder: str) -> list[str]:
+        """Of p2p-tally, to run this job in a folder with what it was asked for in a file."""
+        where = ["--resume", folder] if self.resumes else ["--config", config, "--out", folder]
+        command = ["simulate", "--report", *where]
+        command += ["--device", settings.device, "--checkpoint-seconds", str(settings.checkpoint_seconds)]
+        command += ["--data-root", str(settings.data_root)] if settings.data_root else []
+        return command + (["--download"] if settings.download else [])
+
+    def wanted(self) -> str:
+        options = self.federation.model_dump(exclude_none=True, mode="json")
+        return tomli_w.dumps({**options, "engine": self.engine})
+
+    def was_wanted(self) -> bool:
+        """Whether what was asked for then is what is asked for now. Options younger than the file had their default."""
+        if not self.config.is_file():
+            return False
+        federation, settings = parse_options(read_options(self.config), SimulationSettings, source=str(self.config))
+        return (federation, settings.engine) == (self.federation, self.engine)
+
+
+def parse_changes(given: Sequence[str]) -> dict[str, str]:
+    """`--set KEY=VALUE`, each an option of a federation. The values are checked with each cell's own."""
+    changes = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or key not in Federation.model_fields or key == "seed":
+            accepted = ", ".join(sorted(set(Federation.model_fields) - {"seed"}))
+            raise ConfigError(f"--set {text}: accepted is KEY=VALUE, KEY one of {accepted} (seeds: --seeds)")
+        changes[key] = value.strip()
+    return changes
+
+
+def parse_seeds(text: str) -> list[int]:
+    try:
+        seeds = [int(seed) for seed in text.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0 or max(seeds) >= 2**63 or len(set(seeds)) < len(seeds):
+        raise ConfigError(
+            f"--seeds {text}: accepted are different whole numbers from 0, below 2^63, separated by commas"
+        )
+    return seeds
+
+
+def choose(experiment: Experiment, patterns: str | None) -> list[Cell]:
+    """The cells that `--cells` names: names or patterns such as cifar10-*, separated by commas."""
+    if patterns is None:
+        return experiment.cells
+    wanted = [pattern.strip() for pattern in patterns.split(",")]
+    for pattern in wanted:
+        if not any(fnmatchcase(cell.name, pattern) for cell in experiment.cells):
+            names = ", ".join(cell.name for cell in experiment.cells)
+            raise ConfigError(f"--cells {pattern}: accepted are cells of {experiment.name}: {names}")
+    return [cell for cell in experiment.cells if any(fnmatchcase(cell.name, pattern) for pattern in wanted)]
+
+
+def sweep(
+    experiment: Experiment,
+    cells: Sequence[Cell],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    where: "Cells",
+    settings: SimulationSettings,
+    changes: Mapping[str, str],
+    notes: Sequence[str] = (),
+) -> list[Job]:
+    """Run what is not finished yet and give every job back, done, kept or failed.
+
+    An interrupted one goes on from its last checkpoint.
+    """
+    for cell in cells:
+        try:
+            check_models(cell.federation)
+        except ConfigError as error:
+            raise ConfigError(f"cell {cell.name}: {error}") from None
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {out}: {error.strerror}; accepted is a folder that can be made") from None
+    with _alone(out):
+        # All cells of one seed first: a sweep that is stopped half way then has a whole table of fewer seeds.
+        todo = [
+            Job(cell, seed, out / cell.name / f"seed-{seed}", experiment.engine) for seed in seeds for cell in cells
+        ]
+        manifest = _manifest(experiment, cells, out, changes, notes)
+        unusable = [job.folder for job in todo if _look(job)]
+        for folder in unusable:  # once all have been looked at: a refusal loses nothing
+            shutil.rmtree(folder)
+        (out / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        if all(job.state == "kept" for job in todo):
+            return todo
+        with where, Display(todo) as display:
+            try:
+                asyncio.run(_run_all(todo, where, settings, display))
+            except asyncio.CancelledError:
+                raise KeyboardInterrupt from None
+    return todo
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Two sweeps of one folder would each take the other's running cells for interrupted ones."""
+    with (out / ".lock").open("w") as lock:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ConfigError(f"--out {out}: another sweep is running in this folder") from None
+        yield
+
+
+def _manifest(
+    experiment: Experiment, cells: Sequence[Cell], out: Path, changes: Mapping[str, str], notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the report needs to know. Cells and notes of earlier sweeps into the same folder stay in it."""
+    known: dict[str, Any] = {}
+    noted: dict[str, None] = {}
+    if (out / MANIFEST).is_file():
+        try:
+            before = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+            name, known = before["experiment"], {cell["name"]: cell for cell in before["cells"]}
+            noted = dict.fromkeys(before.get("notes", []))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise ConfigError(
+                f"--out {out}: its {MANIFEST} cannot be read; accepted is another --out, or remove that file"
+            ) from None
+        if name != experiment.name:
+            raise ConfigError(f"--out {out}: holds a sweep of {name}, not of {experiment.name}")
+    for cell in cells:
+        void = FACT_OPTIONS & changes.keys() or (cell.facts.votes_per_round and "probes_per_round" in changes)
+        known[cell.name] = {
+            "name": cell.name,
+            "set": dict(changes),
+            "paper": cell.paper,
+            "accounting": cell.accounting,
+            "facts": asdict(cell.facts),
+            "payload_bytes": None if void else cell_bytes(cell).payload_bytes,
+        }
+    order = [cell.name for cell in experiment.cells]
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "question": experiment.question,
+        "prose": experiment.prose,
+        "notes": list(noted | dict.fromkeys(notes)),
+        "findings": [finding.as_json() for finding in experiment.findings],
+        "cell_names": order,  # also those that are not in this folder: findings speak of them
+        "cells": [known[name] for name in order if name in known],
+    }
+
+
+def _look(job: Job) -> bool:
+    """Keep what is finished, and what can be gone on with; refuse to mix either with what was asked otherwise.
+
+    True where there is a folder of which nothing can be used.
+    """
+    if (job.finished or job.interrupted) and not job.was_wanted():
+        what = "a finished" if job.finished else "an interrupted"
+        raise ConfigError(f"--out {job.folder}: {what} run with other options; accepted is another --out, or remove it")
+    if job.finished:
+        job.state = "kept"
+    job.resumes = not job.finished and job.interrupted
+    return job.folder.exists() and not (job.finished or job.resumes)
+
+
+async def _run_all(todo: list[Job], cells: "Cells", settings: SimulationSettings, display: Display) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    free = asyncio.Semaphore(cells.at_once or max(1, len(todo)))
+
+    async def one(job: Job) -> None:
+        def started() -> None:
+            job.state, job.started = "running", time.monotonic()
+            display.changed(job)
+
+        async with free:
+            job.folder.parent.mkdir(parents=True, exist_ok=True)
+            job.config.write_text(job.wanted(), encoding="utf-8")
+            code = await cells.run(job, settings, started)
+            job.seconds = time.monotonic() - job.started
+            job.state = "done" if code == 0 and job.finished else "failed"
+            if job.state == "failed":
+                job.error = last_line(job.log) or f"ended with code {code} and said nothing"
+            display.changed(job)
+
+    ticking = asyncio.create_task(display.tick())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in todo:
+                if job.state == "waiting":
+                    group.create_task(one(job))
+    finally:
+        ticking.cancel()
+
+
+class Cells(Protocol):
+    """Where the jobs of a sweep are run; entered for as long as there are any."""
+
+    at_once: int | None  # None: as many as there is room for
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def run(self, job: Job, settings: SimulationSettings, started: Callable[[], None]) -> int:
+        """Run one job: its folder and its log are there when this returns with the exit code. However it ends, nothing
+        of the job runs on."""
+        ...
+
+
+class LocalCells:
+    """Processes of this machine."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once: int | None = at_once
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Every process has ended with its job."""
+
+    async def run(self, job: Job, settings: SimulationSettings, started: Callable[[], None]) -> int:
+        started()
+        command = [sys.executable, "-m", "p2p_tally", *job.arguments(settings, str(job.config), str(job.folder))]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        with job.log.open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,  # the lifeline: it closes when the sweep is gone
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=log,
+                env=environment,
+            )
+            try:
+                return await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.terminate()
+                    try:
+                        await asyncio.wait_for(process.wait(), PATIENCE)
+                    except TimeoutError:
+                        process.kill()
+                        await process.wait()
+
+
+def last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip().removeprefix("p2p-tally: ") for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,194 @@
+"""Ray: a cluster to run on, and outposts on its machines. Nothing else imports it, and this only when it is asked for.
+
+Ray places the outposts by the resources they ask for and carries bytes to and fro; it runs none of our rounds.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import math
+import os
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from p2p_tally.errors import ConfigError, OperatorError
+from p2p_tally.node.links.addresses import parse_address
+from p2p_tally.runner.ray.remote_process import Order, Outpost, Told
+
+log = logging.getLogger(__name__)
+
+# What an outpost that is asked to leave is given for it.
+PATIENCE = 10.0
+# How long a cluster's head may take to accept a connection.
+REACH_SECONDS = 10.0
+
+# Read by Ray when it is imported or started: no reports home, no advice on GPUs, and workers as urgent as any process.
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_worker_niceness": "0"}
+
+ADDRESSES = "local, auto, or HOST:PORT of a cluster's head"
+
+
+class LostError(OperatorError):
+    """A machine of the cluster, or what ran there, is gone or could not begin; the message says why."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What every process asks of the cluster; `unit` is what the options call a process: cell or node."""
+
+    unit: str
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("cpus", self.cpus), ("gpus", self.gpus)):
+            if not math.isfinite(value) or value < 0 or (value > 1 and value != int(value)):
+                accepted = "a number from 0 to 1, or a whole number"
+                raise ConfigError(f"--{name}-per-{self.unit} {value:g}: accepted is {accepted}")
+
+
+class RayPost(Outpost):
+    """An outpost that Ray has placed."""
+
+    async def machine(self) -> str:
+        """The address of the machine."""
+        return str(_ray().util.get_node_ip_address())
+
+
+class RayOutpost:
+    """An outpost as the driver sees it."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._settled = False
+
+    async def settle(self) -> tuple[str, str]:
+        """Wait until Ray has found a place: the machine's address, and the folder there. Raises LostError."""
+        try:
+            machine, folder = await asyncio.gather(self._actor.machine.remote(), self._actor.where.remote())
+        except _ray().exceptions.RayError as error:
+            raise LostError(f"Ray has no place: {_reason(error)}") from None
+        self._settled = True
+        return machine, folder
+
+    async def listen(self, host: str) -> tuple[int, int]:
+        try:
+            found: tuple[int, int] = await self._actor.listen.remote(host)
+        except _ray().exceptions.RayError as error:
+            raise LostError(_reason(error)) from None
+        return found
+
+    async def run(self, order: Order) -> AsyncIterator[Told]:
+        """What the process says. A machine that is lost gives a last word of its own."""
+        try:
+            async for reference in self._actor.run.remote(order):
+                yield await reference
+        except _ray().exceptions.RayError as error:
+            yield Told("", {"log": f"lost: {_reason(error)}\n".encode()}, code=1)
+
+    async def tell(self, line: str) -> None:
+        with contextlib.suppress(_ray().exceptions.RayError):
+            await self._actor.tell.remote(line)
+
+    async def send_signal(self, number: int) -> None:
+        with contextlib.suppress(_ray().exceptions.RayError):
+            await self._actor.send_signal.remote(number)
+
+    async def leave(self) -> None:
+        """Give the place back, whatever runs there."""
+        if self._settled:
+            with contextlib.suppress(_ray().exceptions.RayError, TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await self._actor.leave.remote()
+        _ray().kill(self._actor)
+
+
+class RayCluster:
+    """A cluster: one on this machine for as long as this object is entered, or one that is there already."""
+
+    def __init__(self, address: str, request: Request, spread: bool = False, at_once: int = 1) -> None:
+        """`address`: local, auto or HOST:PORT. `at_once`: processes that must run at the same time."""
+        if address.startswith("ray://"):
+            raise ConfigError(f"--ray-address {address}: accepted is {ADDRESSES}; run it on the cluster")
+        self.address = address
+        self.request = request
+        self._spread = spread
+        self._at_once = at_once
+
+    def __enter__(self) -> Self:
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+        ray = _ray()
+        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if self.address == "local":
+            # Launched nodes may be many on few cores, as they are without Ray.
+            cores = max(os.cpu_count() or 1, math.ceil(self._at_once * self.request.cpus))
+            # On loopback: nothing of this Ray is reachable from another machine.
+            here: dict[str, Any] = {"num_cpus": cores, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+            try:
+                ray.init("local", **here, **quiet)
+            except Exception as error:  # Ray raises just that where it does not come up in time
+                ray.shutdown()
+                raise LostError(f"--engine ray: Ray does not start here: {_reason(error)}") from None
+        else:
+            try:
+                self._reach()
+                ray.init(self.address, **quiet)
+            except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
+                raise ConfigError(f"--ray-address {self.address}: {_reason(error)}; accepted is {ADDRESSES}") from None
+        self._check_resources()
+        return self
+
+    def _reach(self) -> None:
+        """An address where nobody listens is told at once: Ray itself would try for minutes."""
+        if self.address != "auto":
+            head = parse_address(self.address, "--ray-address")
+            socket.create_connection((head.host, head.port), REACH_SECONDS).close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _ray().shutdown()
+
+    def _check_resources(self) -> None:
+        """Ray would wait for ever, without a word, for what the cluster does not have."""
+        machines = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
+        for name, asked, kind in (("cpus", self.request.cpus, "CPU"), ("gpus", self.request.gpus, "GPU")):
+            each = [int(machine.get(kind, 0) / asked) for machine in machines] if asked else []
+            if asked and sum(each) < self._at_once:
+                option = f"--{name}-per-{self.request.unit} {asked:g}"
+                have = ", ".join(f"{machine.get(kind, 0):g}" for machine in machines)
+                text = f"{option}: {self._at_once} at once do not fit the cluster's machines, which have {have} {kind}"
+                if self.address == "local":
+                    raise ConfigError(text)
+                log.warning("%s; waiting for more", text)
+
+    def outpost(self) -> RayOutpost:
+        """An outpost, as soon as there is a place for it."""
+        options: dict[str, Any] = {"num_cpus": self.request.cpus, "num_gpus": self.request.gpus}
+        if self._spread:
+            options["scheduling_strategy"] = "SPREAD"
+        return RayOutpost(_ray().remote(**options)(RayPost).remote())
+
+    def order(self, arguments: list[str], files: dict[str, bytes]) -> Order:
+        # Who asks for no GPU sees none, whatever release of Ray places it.
+        environment = {} if self.request.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        return Order(arguments, files, str(os.getcwd()), environment)  # noqa: PTH109 - as the other machine spells it
+
+
+def _reason(error: BaseException) -> str:
+    """What Ray says of a failure, in one line."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _ray() -> Any:
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise ConfigError('--engine ray: needs Ray; install it with: pip install "p2p-tally[ray]"') from None

@@ -1,0 +1,249 @@
+"""Runs read back from their folders, grouped into the cells and experiments they belong to. No tables, no figures."""
+
+import json
+import math
+import statistics
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from p2p_tally.config import Federation, NodeSettings, parse_options, read_options
+from p2p_tally.errors import DataError
+from p2p_tally.runner.experiments.experiment import load_experiment, preset_names
+from p2p_tally.runner.experiments.sweep import MANIFEST
+from p2p_tally.runner.report.findings import Finding, parse_finding
+from p2p_tally.runner.runs.folder import read_lines
+from p2p_tally.runner.runs.provenance import read_made
+from p2p_tally.runner.runs.run import Run, cell_name, predicts_tokens
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure over seeds: its mean, and its standard deviation where there are several."""
+
+    mean: float
+    std: float | None = None
+
+
+@dataclass
+class CellResults:
+    """One cell: its runs by seed, and what an experiment's file says of it."""
+
+    name: str
+    runs: list[Run]
+    paper: dict[str, float] = field(default_factory=dict)
+    payload_bytes: int | None = None  # by the paper's accounting
+    classes: int | None = None
+    parameters: int | None = None  # of one peer's model, where a sweep's file says it
+
+    @property
+    def federation(self) -> Federation:
+        return self.runs[0].federation
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.federation.seed for run in self.runs]
+
+    def of_seeds(self, seeds: Collection[int]) -> "CellResults":
+        """The same cell with these seeds only."""
+        return replace(self, runs=[run for run in self.runs if run.federation.seed in seeds])
+
+    @property
+    def tested(self) -> int | None:
+        """Predictions that one evaluation of a peer rests on: test examples, of text the positions of all windows."""
+        examples = self.runs[0].made.test or self.federation.test_count
+        if examples is None:
+            return None
+        return examples * (self.federation.context if predicts_tokens(self.federation) else 1)
+
+    @cached_property
+    def _by_seed(self) -> dict[int, dict[str, float]]:
+        return {run.federation.seed: _metrics(run) for run in self.runs}
+
+    def metric(self, name: str, seed: int | None = None) -> Measured | None:
+        """A figure over the seeds, or that of one; None where it is not known."""
+        if name == "tail_std":
+            tails = [metrics["tail"] for metrics in self._by_seed.values()]
+            return Measured(statistics.stdev(tails)) if len(tails) > 1 else None
+        values = [
+            metrics[name]
+            for own, metrics in self._by_seed.items()
+            if (seed is None or own == seed) and not math.isnan(metrics.get(name, math.nan))
+        ]
+        if not values:
+            return None
+        return Measured(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+    def standard_error(self, name: str) -> float | None:
+        """Of a figure that rests on one seed, without what other seeds would differ by; None where it is not known.
+
+        An accuracy is as if of a binomial: the tail's mean over rounds and peers varies less from one test set to
+        another than a single evaluation does, never more. A token's loss is taken to vary as much as it is high.
+        """
+        found = self.metric(name)
+        if found is None:
+            return None
+        if name in ("payload", "framed", "wire"):
+            return 0.0
+        if name == "spread":
+            return found.mean / math.sqrt(2 * max(1, self.federation.nodes - 1))
+        if name == "tail_std":
+            return found.mean / math.sqrt(2 * (len(self.runs) - 1))
+        if self.tested is None:
+            return None
+        if name in ("perplexity", "best_perplexity"):
+            return found.mean * math.log(max(found.mean, math.e)) / math.sqrt(self.tested)
+        share = min(1.0, max(0.0, found.mean / 100))
+        return 100 * math.sqrt(share * (1 - share) / self.tested)
+
+
+def _metrics(run: Run) -> dict[str, float]:
+    """The figures that findings and tables speak of, of one run."""
+    summary = run.summary()
+    metrics = {
+        "tail": summary["tail_accuracy"],
+        "peak": summary["peak_accuracy"],
+        "spread": summary["cross_peer_std"],
+        "payload": float(summary["payload_bytes"]),
+        "framed": float(summary["framed_bytes"]),
+    }
+    if run.wire_bytes is not None:
+        metrics["wire"] = run.wire_bytes
+    if isinstance(run.made.parameters, list):
+        sizes, tails = np.array(run.made.parameters), run.accuracy[run.tail]  # [N], [tail, N]
+        metrics["tail_smallest"] = float(np.nanmean(tails[:, sizes == sizes.min()]))
+        metrics["tail_largest"] = float(np.nanmean(tails[:, sizes == sizes.max()]))
+    if "tail_perplexity" in summary:
+        metrics["perplexity"] = summary["tail_perplexity"]
+        with np.errstate(over="ignore"):
+            metrics["best_perplexity"] = float(np.exp(np.nanmean(run.loss, 1).min()))
+    return metrics
+
+
+@dataclass
+class Results:
+    """The cells of one sweep, or runs that were made one by one."""
+
+    name: str
+    title: str
+    cells: list[CellResults]
+    missing: list[str] = field(default_factory=list)  # cells of the sweep without any finished run
+    findings: list[Finding] = field(default_factory=list)
+    papers: dict[str, dict[str, float]] = field(default_factory=dict)  # by cell, also of those without a run
+    question: str = ""
+    prose: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def collect(paths: Sequence[Path]) -> list[Results]:
+    """Every sweep under the paths, in order; then all other finished runs as one more."""
+    found: list[Results] = []
+    loose: list[Run] = []
+    for path in paths:
+        if not path.is_dir():
+            raise DataError(f"{path}: no such folder; accepted are folders of runs or of sweeps")
+        sweeps = sorted(manifest.parent for manifest in path.rglob(MANIFEST))
+        runs = [
+            folder
+            for folder in sorted(summary.parent for summary in path.rglob("summary.json"))
+            if not any(folder.is_relative_to(sweep) for sweep in sweeps)
+        ]
+        if not sweeps and not runs and (path.parent.parent / MANIFEST).is_file():
+            raise DataError(f"{path}: not finished")
+        if not sweeps and not runs:
+            raise DataError(f"{path}: holds no finished run (no summary.json)")
+        found += [_read_sweep(sweep) for sweep in sweeps]
+        loose += [read_run(folder) for folder in runs]
+    found = [results for results in found if results.cells]
+    if loose:
+        found.append(Results("runs", "Runs", list(_by_cell(loose))))
+    if not found:
+        raise DataError(f"{paths[0]}: no cell of the sweep has finished yet")
+    return found
+
+
+def read_run(folder: Path) -> Run:
+    """A finished run, as it was when it ended."""
+    federation, _ = parse_options(read_options(folder / "config.toml", "run"), NodeSettings, source=str(folder))
+    with _reading(folder / "rounds.jsonl"):
+        lines = read_lines(folder / "rounds.jsonl")
+        if not lines:
+            raise DataError(f"{folder / 'rounds.jsonl'}: has no whole line")
+        names = [f"node-{number}" for number in range(len(lines[0].accuracy))]
+    with _reading(folder / "summary.json"):
+        summary = _json(folder / "summary.json")
+        run = Run(federation, names, lines, summary["parameters_sha256"], summary["seconds"], folder, read_made(folder))
+        run.wire_bytes = summary.get("wire_bytes")
+    return run
+
+
+def _read_sweep(folder: Path) -> Results:
+    with _reading(folder / MANIFEST):
+        return _sweep(folder, _json(folder / MANIFEST))
+
+
+def _sweep(folder: Path, manifest: dict[str, Any]) -> Results:
+    results = Results(manifest["experiment"], manifest["title"], [])
+    results.papers = {cell["name"]: cell["paper"] for cell in manifest["cells"]}
+    _add_words(results, manifest, folder)
+    for cell in manifest["cells"]:
+        summaries = (folder / cell["name"]).glob("seed-*/summary.json")
+        runs = sorted((read_run(path.parent) for path in summaries), key=lambda run: run.federation.seed)
+        if runs:
+            facts, sent = cell["facts"], cell["payload_bytes"]
+            size = None if sent is None else facts["parameters"]  # void where the sweep changed the model
+            results.cells.append(CellResults(cell["name"], runs, cell["paper"], sent, facts["classes"], size))
+        else:
+            results.missing.append(cell["name"])
+    return results
+
+
+def _add_words(results: Results, manifest: dict[str, Any], folder: Path) -> None:
+    """What is asked and claimed: as the sweep noted it, or, of a sweep that did not, as the preset says it now."""
+    results.notes = manifest.get("notes", [])
+    if "findings" in manifest:
+        where = f"{folder / MANIFEST}: findings"
+        cells = manifest.get("cell_names", list(results.papers))
+        results.findings = [parse_finding(finding, cells, where) for finding in manifest["findings"]]
+        results.question, results.prose = manifest["question"], manifest["prose"]
+    elif results.name in preset_names():
+        preset = load_experiment(results.name)
+        results.findings, results.question, results.prose = preset.findings, preset.question, preset.prose
+        results.papers = {cell.name: cell.paper for cell in preset.cells} | results.papers
+
+
+def _by_cell(runs: list[Run]) -> Iterator[CellResults]:
+    """Runs that differ in nothing but the seed are one cell; cells that a name does not tell apart are numbered."""
+    cells: dict[tuple[str, bool], list[Run]] = {}
+    for run in runs:
+        key = json.dumps(run.federation.model_dump(exclude={"seed"}, mode="json"), sort_keys=True)
+        cells.setdefault((key, run.made.engine == "launch"), []).append(run)
+    taken: dict[str, int] = {}
+    for same in cells.values():
+        name = cell_name(same[0].federation)
+        taken[name] = taken.get(name, 0) + 1
+        yield CellResults(name if taken[name] == 1 else f"{name} ({taken[name]})", same)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """A file that says other things than ours do is the operator's to mend."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{path}: not as p2p-tally writes it ({type(error).__name__}: {error})") from None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(values, dict):
+        raise DataError(f"{path}: not a JSON object")
+    return values

@@ -1,0 +1,89 @@
+"""What runs really sent, by kind, beside what their votes would have taken in each coding. For `payload --run`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from p2p_tally.config import BallotCoding, Federation
+from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.runner.experiments.experiment import Cell, Facts
+from p2p_tally.runner.experiments.payload import cell_bytes
+from p2p_tally.runner.report.results import CellResults, collect
+from p2p_tally.runner.runs.run import predicts_tokens
+
+
+@dataclass(frozen=True)
+class MeasuredBytes:
+    """Of one cell, a peer's mean over peers and seeds."""
+
+    name: str
+    ballot: str
+    as_byte: float | None  # closed forms of the same run's payload with other ballots; None where it sends no votes
+    as_packed: float | None
+    payload: float
+    framed: float
+    wire: float | None
+    kinds: dict[str, dict[str, float]]  # payload and framed; the kernel knows links, not kinds
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "ballot": self.ballot,
+            "byte_bytes": self.as_byte,
+            "packed_bytes": self.as_packed,
+            "payload_bytes": self.payload,
+            "framed_bytes": self.framed,
+            "wire_bytes": self.wire,
+            "kinds": self.kinds,
+        }
+
+
+def measure_runs(paths: Sequence[Path]) -> list[MeasuredBytes]:
+    return [_measure(cell) for results in collect(paths) for cell in results.cells]
+
+
+def _measure(cell: CellResults) -> MeasuredBytes:
+    kinds: dict[str, dict[str, float]] = {}
+    for run in cell.runs:
+        for line in run.lines:
+            for kind, counts in line.sent.items():
+                into = kinds.setdefault(kind, {"payload": 0.0, "framed": 0.0})
+                for accounting, count in counts.items():
+                    into[accounting] += count / len(cell.runs)
+    wire = [run.wire_bytes for run in cell.runs if run.wire_bytes is not None]
+    votes = METHODS[cell.federation.method].sent is Sent.VOTES
+    return MeasuredBytes(
+        name=cell.name,
+        ballot=_ballot(cell.federation),
+        as_byte=_closed_form(cell, "byte") if votes else None,
+        as_packed=_closed_form(cell, "packed") if votes else None,
+        payload=fmean(run.lines[-1].payload_bytes for run in cell.runs),
+        framed=fmean(run.lines[-1].framed_bytes for run in cell.runs),
+        wire=fmean(wire) if wire else None,
+        kinds=dict(sorted(kinds.items())),
+    )
+
+
+def _ballot(federation: Federation) -> str:
+    """What a ballot of this run is written as."""
+    return {
+        Sent.VOTES: federation.ballot,
+        Sent.TOP_K: f"top {federation.top_k}, {federation.soft_precision}",
+        Sent.SOFT: f"soft, {federation.soft_precision}",
+        Sent.NOTHING: "–",
+    }[METHODS[federation.method].sent]
+
+
+def _closed_form(cell: CellResults, ballot: BallotCoding) -> float | None:
+    made = cell.runs[0].made
+    classes, parameters = cell.classes or made.classes, made.parameters or cell.parameters
+    if classes is None or parameters is None:
+        return None
+    if isinstance(parameters, list):  # peers with different models do not merge: no parameters are sent
+        parameters = max(parameters)
+    federation = cell.federation
+    windows = federation.probes_per_round * federation.context if predicts_tokens(federation) else None
+    other = federation.model_copy(update={"ballot": ballot})
+    return float(cell_bytes(Cell(cell.name, other, Facts(classes, parameters, windows), "star")).sent_bytes)

@@ -1,0 +1,325 @@
+"""What a report says where cells differ in their graph: each sparse cell beside the mesh of the same peers and method.
+
+Tail accuracy, spread and bytes against the spectral gap as a figure, the comparison as a table, and what follows
+from it in sentences that are made of the numbers.
+"""
+
+import itertools
+import logging
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+
+from p2p_tally.config import Federation
+from p2p_tally.ids import ranked_names
+from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.runner.report.accuracy_figure import COLOURS, STYLE
+from p2p_tally.runner.report.document import Block, Bullets, Heading, Picture, Table, Text
+from p2p_tally.runner.report.findings import parse_finding
+from p2p_tally.runner.report.results import CellResults, Results
+from p2p_tally.runner.report.verdicts import Judged, judge
+from p2p_tally.runner.runs.run import cell_name
+from p2p_tally.topologies import TopologyError, build
+from p2p_tally.topologies.facts import describe
+
+log = logging.getLogger(__name__)
+
+# Options in which a sparse cell and the mesh it is compared with may differ.
+OF_THE_GRAPH = {"topology", "degree", "hops", "tally_weights", "merge_over", "seed"}
+REACH_LINES = {"1": "-", "2": "--", "all": ":"}
+GRAPH_MARKERS = "osD^vPX*"
+# Points of tail accuracy that a sparse graph may cost and still be called a bargain.
+SMALL_LOSS = 0.5
+ROWS = (("tail", "tail accuracy (%)"), ("spread", "spread between peers"), ("payload", "bytes sent by a peer"))
+
+
+@dataclass
+class Placed:
+    """A cell and the mesh that it is measured against; of a mesh's own cell that is None."""
+
+    cell: CellResults
+    mesh: CellResults | None
+
+    @property
+    def federation(self) -> Federation:
+        return self.cell.federation
+
+    @property
+    def way(self) -> str:
+        name = cell_name(self.federation)
+        return f"{name} around a ring" if self.federation.merge_over == "ring" else name
+
+    @property
+    def graph(self) -> str:
+        return self.federation.topology + (f" of {self.federation.degree}" if self.federation.degree else "")
+
+    @property
+    def reach(self) -> str:
+        """How far a vote goes, in words; nothing where no vote is sent."""
+        if METHODS[self.federation.method].sent is Sent.NOTHING:
+            return "–"
+        hops = str(self.federation.hops)
+        return {"1": "neighbours", "all": "everybody"}.get(hops, f"all within {hops} links")
+
+    @property
+    def column(self) -> tuple[int, str]:
+        """Of the figure: cells that may be compared."""
+        return self.federation.nodes, self.federation.partition
+
+    @property
+    def gap(self) -> float:
+        return _gap(self.federation.topology, self.federation.nodes, self.federation.degree, self.federation.seed)
+
+    @cached_property
+    def against(self) -> Judged | None:
+        """Its tail accuracy less the mesh's."""
+        if self.mesh is None:
+            return None
+        names = [self.cell.name, self.mesh.name]
+        table = {"claim": "–", "paper": "–", "holds": f"'{names[0]}'.tail > '{names[1]}'.tail"}
+        verdict = judge(parse_finding(table, names, "–"), {self.cell.name: self.cell, self.mesh.name: self.mesh}, {})
+        return verdict.judged[0] if verdict.judged else None
+
+    @cached_property
+    def same(self) -> bool:
+        """Whether every peer was as accurate as the mesh's whenever it was looked at: then it is the same run."""
+        theirs = {run.federation.seed: run.accuracy for run in self.mesh.runs} if self.mesh else {}
+        pairs = [(run.accuracy, theirs[run.federation.seed]) for run in self.cell.runs if run.federation.seed in theirs]
+        return bool(pairs) and all(np.array_equal(own, other) for own, other in pairs)
+
+    @property
+    def noise(self) -> float | None:
+        """What chance may make of the difference; None where that is not known."""
+        assert self.against is not None
+        return 0.0 if self.same else self.against.noise
+
+    @property
+    def outcome(self) -> str:
+        """Its accuracy beside the mesh's, in words."""
+        assert self.against is not None
+        if self.same:
+            return "the same"
+        return {"holds": "more", "does not hold": "less"}.get(self.against.outcome, "no difference seen")
+
+    @property
+    def loses_little(self) -> bool:
+        """Whether what it loses against the mesh is surely small."""
+        against = self.against
+        return against is not None and self.noise is not None and against.margin - self.noise > -SMALL_LOSS
+
+    @property
+    def share(self) -> float | None:
+        """Of the mesh's bytes."""
+        if self.mesh is None or not _mean(self.mesh, "payload"):
+            return None
+        return _mean(self.cell, "payload") / _mean(self.mesh, "payload")
+
+
+def compares_graphs(results: Results) -> bool:
+    return any(placed.mesh is not None for placed in place(results))
+
+
+def place(results: Results) -> list[Placed]:
+    meshes = {_but_the_graph(cell): cell for cell in results.cells if cell.federation.topology == "mesh"}
+    return [
+        Placed(cell, None if cell.federation.topology == "mesh" else meshes.get(_but_the_graph(cell)))
+        for cell in results.cells
+    ]
+
+
+def graph_blocks(results: Results, stem: str) -> list[Block]:
+    placed = place(results)
+    compared = [one for one in placed if one.against is not None]
+    caption = (
+        "Tail accuracy, spread and bytes against the spectral gap, a column for each number of peers (and split of the "
+        "data); the mesh is at 1. Colour: the method. Line: how far a ballot goes. Marker: the graph. Accuracy and "
+        "spread have an axis for each column, and are means over the seeds that all of its cells have."
+    )
+    return [
+        Heading(3, "Sparse graphs against the mesh"),
+        Bullets(list(_sentences(compared))),
+        Picture(f"{stem}-gap", caption, _figure(placed)),
+        _table(compared),
+        Text(
+            "The ± of a difference is made as for the findings; a difference within it is not told from none. A loss "
+            f"is surely less than {SMALL_LOSS:g} points where it is so at the far end of its ±."
+        ),
+    ]
+
+
+def _sentences(compared: Sequence[Placed]) -> Iterator[str]:
+    outcomes = Counter(one.outcome for one in compared)
+    yield (
+        f"Of {len(compared)} sparse cells {outcomes['less']} are less accurate than the mesh of the same peers and "
+        f"method, {outcomes['more']} more accurate, {outcomes['the same']} are the same in every digit, and of "
+        f"{outcomes['no difference seen']} the difference is within chance."
+    )
+    by_way = sorted(compared, key=lambda one: (one.way, one.reach))
+    for (way, reach), group in itertools.groupby(by_way, key=lambda one: (one.way, one.reach)):
+        cells = list(group)
+        parts = []
+        for graph in dict.fromkeys(one.graph for one in cells):
+            here = [one for one in cells if one.graph == graph]
+            if all(one.same for one in here):
+                parts.append(f"{graph} the same in every digit")
+                continue
+            margins = [(one.against.margin, one.federation.nodes) for one in here if one.against]
+            part = f"{graph} {statistics.fmean(margin for margin, _ in margins):+.2f} points"
+            if len(margins) > 1:
+                lowest, nodes = min(margins)
+                part += f" on average ({lowest:+.2f} at worst, with {nodes} peers)"
+            parts.append(part)
+        shares = [one.share for one in cells if one.share is not None]
+        told = f", sent to {reach}" if reach != "–" else ""
+        sent = f"; {_range(shares)} of the mesh's bytes" if shares else ""
+        yield f"`{way}`{told}, against the mesh: {', '.join(parts)}{sent}."
+    for nodes in sorted({one.federation.nodes for one in compared}):
+        here = [one for one in compared if one.federation.nodes == nodes]
+        saving = sorted((one.share, one.cell.name) for one in here if one.share and one.share < 1 and one.loses_little)
+        if not saving:
+            yield f"{nodes} peers: no cell that sends less than its mesh surely loses less than {SMALL_LOSS:g} points."
+            continue
+        listed = ", ".join(f"`{name}` ({share:.2f})" for share, name in saving)
+        yield f"{nodes} peers: surely less than {SMALL_LOSS:g} points lost for a share of the mesh's bytes: {listed}."
+
+
+def _range(shares: Sequence[float]) -> str:
+    lowest, highest = f"{min(shares):.2f}", f"{max(shares):.2f}"
+    return lowest if lowest == highest else f"{lowest} to {highest}"
+
+
+def _table(compared: Sequence[Placed]) -> Table:
+    rows = []
+    for one in compared:
+        assert one.against is not None
+        noise = "?" if one.noise is None else f"{one.noise:.2f}"
+        rows.append(
+            [
+                f"`{one.cell.name}`",
+                one.graph,
+                "–" if math.isnan(one.gap) else f"{one.gap:.4f}",
+                one.reach,
+                f"{one.against.left:.2f}",
+                f"{one.against.margin:+.2f} ± {noise}",
+                one.outcome,
+                f"{_mean(one.cell, 'spread'):.2f}",
+                f"{_mean(one.cell, 'payload'):,.0f}",
+                "–" if one.share is None else f"{one.share:.2f}",
+            ]
+        )
+    header = ["cell", "graph", "spectral gap", "sent to", "tail %", "less the mesh's", "accuracy", "spread"]
+    return Table([*header, "bytes a peer", "of the mesh's"], rows)
+
+
+def _figure(placed: Sequence[Placed]) -> Figure:
+    columns = sorted({one.column for one in placed})
+    graphs = list(dict.fromkeys(one.graph for one in placed))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(max(7.2, 2.3 * len(columns) + 0.8), 7.0), layout="constrained")
+        # Accuracy and spread have an axis a column: one column far below the others would press them flat.
+        panels = figure.subplots(len(ROWS), len(columns), sharex="col", squeeze=False)
+        labels: dict[str, Any] = {}
+        for across, column in enumerate(columns):
+            here = _on_common_seeds([one for one in placed if one.column == column and not math.isnan(one.gap)])
+            for down, (metric, label) in enumerate(ROWS):
+                axes = panels[down][across]
+                axes.set_xscale("log")
+                if metric == "payload":
+                    axes.set_yscale("log")
+                if across == 0:
+                    axes.set_ylabel(label)
+                for (way, reach), line in _lines(here):
+                    line.sort(key=lambda one: one.gap)
+                    colour = COLOURS[line[0].federation.method]
+                    style = {"color": colour, "ls": REACH_LINES.get(reach, "-"), "lw": 1.2}
+                    if line[0].federation.merge_every == 0:
+                        style |= {"alpha": 0.55, "lw": 0.8}
+                    if line[0].federation.merge_over == "ring":
+                        style |= {"alpha": 0.55, "lw": 2.4}
+                    told = f"{way}, {line[0].reach}" if line[0].reach != "–" else way
+                    heights = [_mean(one.cell, metric) for one in line]
+                    [drawn] = axes.plot([one.gap for one in line], heights, **style)
+                    labels.setdefault(told, drawn)
+                    for one, height in zip(line, heights, strict=True):
+                        marker = GRAPH_MARKERS[graphs.index(one.graph) % len(GRAPH_MARKERS)]
+                        axes.plot(one.gap, height, marker, color=colour, ms=4.5, mec="k", mew=0.4)
+                axes.tick_params(labelsize=8)
+            panels[0][across].set_title(f"{column[0]} peers\n{column[1]}", fontsize=9)
+            panels[-1][across].set_xlabel("spectral gap", fontsize=9)
+            _label_gaps(panels[-1][across], min((one.gap for one in here), default=1.0))
+        for axes in panels[-1][1:]:
+            axes.sharey(panels[-1][0])
+            axes.tick_params(labelleft=False)
+        for number, graph in enumerate(graphs):
+            [drawn] = panels[0][0].plot([], [], GRAPH_MARKERS[number % len(GRAPH_MARKERS)], color="w", mec="k", ms=5)
+            labels[graph] = drawn
+        _legend(figure, labels)
+    return figure
+
+
+def _on_common_seeds(here: Sequence[Placed]) -> list[Placed]:
+    """The cells with the seeds that all of them have, if any: means over other seeds differ by the seeds too."""
+    common = set.intersection(*(set(one.cell.seeds) for one in here)) if here else set()
+    if not common:
+        return list(here)
+    cells = {id(one.cell): one.cell.of_seeds(common) for one in here}
+    return [Placed(cells[id(one.cell)], cells.get(id(one.mesh), one.mesh)) for one in here]
+
+
+def _label_gaps(axes: Any, smallest: float) -> None:
+    """Powers of ten say nothing where the axis has but one or two of them."""
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    if smallest > 0.02:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+
+
+def _legend(figure: Figure, labels: dict[str, Any]) -> None:
+    """Below the panels, in as many columns as fit into the figure."""
+    for columns in (4, 3, 2, 1):
+        legend = figure.legend(
+            list(labels.values()), list(labels), loc="outside lower center", ncols=columns, frameon=False, fontsize=8
+        )
+        figure.draw_without_rendering()
+        if columns == 1 or legend.get_window_extent().width < figure.bbox.width:
+            return
+        legend.remove()
+
+
+def _lines(here: Sequence[Placed]) -> Iterator[tuple[tuple[str, str], list[Placed]]]:
+    """One line for each method and reach. A mesh has one reach and ends every line of its method."""
+    lines: dict[tuple[str, str], list[Placed]] = {}
+    for one in here:
+        if one.mesh is not None:
+            lines.setdefault((one.way, str(one.federation.hops)), []).append(one)
+    for key, line in lines.items():
+        ends = {id(one.mesh) for one in line}
+        yield key, line + [one for one in here if id(one.cell) in ends]
+
+
+def _but_the_graph(cell: CellResults) -> str:
+    return cell.federation.model_dump_json(exclude=OF_THE_GRAPH)
+
+
+def _mean(cell: CellResults, metric: str) -> float:
+    found = cell.metric(metric)
+    return float("nan") if found is None else found.mean
+
+
+@lru_cache(maxsize=256)
+def _gap(name: str, nodes: int, degree: int | None, seed: int) -> float:
+    """nan where the graph's file cannot be read from here."""
+    try:
+        return describe(build(name, ranked_names(nodes), degree=degree, seed=seed)).spectral_gap
+    except TopologyError as error:
+        log.warning("no spectral gap: %s", error)
+        return math.nan

@@ -1,0 +1,73 @@
+"""The lines of a run as it goes: bytes and seconds since the last one, and how the peers compare. For every engine."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from p2p_tally.learning.consensus import mean_pairwise_kl, measure
+from p2p_tally.learning.learner import Evaluation
+from p2p_tally.learning.setup import Task
+from p2p_tally.protocol.ledger import Count
+from p2p_tally.protocol.messages import Stage
+from p2p_tally.runner.runs.run import RoundLine, Run
+
+# Probes on which the peers are compared at an evaluated round: enough for a share within a few per cent.
+COMPARED_PROBES = 256
+
+OnLine = Callable[[RoundLine], None]
+
+
+class Lines:
+    """Gathers what the rounds cost, and writes a line for each evaluated one."""
+
+    def __init__(self, task: Task, run: Run, listeners: Sequence[OnLine]) -> None:
+        self.run = run
+        self.listeners = list(listeners)
+        self._classes = task.classes
+        pool = task.probes.examples
+        count = max(1, min(len(pool), COMPARED_PROBES // pool.probes_each))
+        self.probes, self._labels = pool.take(torch.arange(count))
+        self.total = Count()  # sent by all peers since the run began
+        self._since: dict[Stage, Count] = {}
+        self._seconds: dict[str, float] = {}
+
+    def go_on(self, lines: list[RoundLine], total: Count) -> None:
+        """As after these lines of a run that was interrupted."""
+        self.run.lines = lines
+        self.total = total
+
+    def book(self, sent: Mapping[Stage, Count], seconds: Mapping[str, float]) -> None:
+        """What one node, or all of them, sent in a round and took for it."""
+        for stage, count in sent.items():
+            self.total.take(count)
+            self._since.setdefault(stage, Count()).take(count)
+        for phase, spent in seconds.items():
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + spent
+
+    def write(self, round: int, evaluations: Sequence[Evaluation], merged: bool, logs: Tensor) -> None:
+        """The line of an evaluated round; `logs` [N, P, C] are the peers' log-probabilities on `probes`."""
+        nodes = len(evaluations)
+        labels = None if self._labels is None else self._labels.flatten().numpy()
+        measures = measure(logs.argmax(-1).numpy(), self._classes, labels)
+        line = RoundLine(
+            round=round,
+            accuracy=[100 * evaluation.accuracy for evaluation in evaluations],
+            loss=[evaluation.loss for evaluation in evaluations],
+            merged=merged,
+            plurality_right=measures.plurality_right,
+            agreement=measures.agreement,
+            margin=measures.margin,
+            pairwise_kl=mean_pairwise_kl(logs),
+            payload_bytes=self.total.payload / nodes,
+            framed_bytes=self.total.framed / nodes,
+            sent={
+                stage.name.lower(): {"payload": count.payload / nodes, "framed": count.framed / nodes}
+                for stage, count in self._since.items()
+            },
+            seconds={phase: spent / nodes for phase, spent in self._seconds.items()},
+        )
+        self._since, self._seconds = {}, {}
+        self.run.lines.append(line)
+        for listen in self.listeners:
+            listen(line)

@@ -1,0 +1,129 @@
+"""What a run was: one line for each evaluated round, and the summary of them all.
+
+The figures are the paper's: tail and peak accuracy, cross-peer spread, bytes per peer. Arrays in, JSON out.
+"""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from p2p_tally.config import Federation
+from p2p_tally.learning.architectures import holders
+from p2p_tally.learning.schedule import in_tail
+from p2p_tally.runner.runs.provenance import Made
+
+
+@dataclass(frozen=True)
+class RoundLine:
+    """One evaluated round of a whole federation: a line of rounds.jsonl."""
+
+    round: int
+    accuracy: list[float]  # per cent, per node in name order
+    loss: list[float]  # mean cross-entropy on the test set, per node
+    merged: bool
+    plurality_right: float | None  # shares over the probes that are looked at, all peers' votes
+    agreement: float | None
+    margin: float | None
+    pairwise_kl: float | None  # Lemma 1's disagreement, mean over ordered pairs
+    payload_bytes: float  # sent so far, mean over peers
+    framed_bytes: float
+    sent: dict[str, dict[str, float]]  # since the last line, by stage: payload and framed, mean over peers
+    seconds: dict[str, float]  # since the last line, by phase, mean over nodes
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Run:
+    """The results of a run, as arrays where they are arrays: [E] evaluated rounds, [N] nodes."""
+
+    federation: Federation  # every default filled in
+    names: list[str]
+    lines: list[RoundLine] = field(default_factory=list)
+    parameters_sha256: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    folder: Path | None = None
+    made: Made = field(default_factory=Made)
+    wire_bytes: float | None = None  # with TCP and IP headers, mean over peers; None where nothing crossed a network
+
+    @property
+    def rounds(self) -> np.ndarray:
+        return np.array([line.round for line in self.lines])  # [E]
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Per cent, [E, N]."""
+        return np.array([line.accuracy for line in self.lines])
+
+    @property
+    def loss(self) -> np.ndarray:
+        return np.array([line.loss for line in self.lines])  # [E, N]
+
+    @property
+    def merge_rounds(self) -> list[int]:
+        """Evaluated rounds that ended with a merge."""
+        return [line.round for line in self.lines if line.merged]
+
+    @property
+    def tail(self) -> np.ndarray:
+        """Which evaluated rounds make the tail, [E]."""
+        return np.array([in_tail(self.federation, line.round) for line in self.lines])
+
+    def summary(self) -> dict[str, Any]:
+        """The one line of JSON that a run prints."""
+        accuracy, federation, last = self.accuracy, self.federation, self.lines[-1]
+        tail = accuracy[self.tail]  # [tail, N]
+        return {
+            "method": federation.method,
+            "nodes": federation.nodes,
+            "topology": federation.topology,
+            "rounds": federation.rounds,
+            "seed": federation.seed,
+            "tail_accuracy": float(np.nanmean(tail)),
+            "peak_accuracy": float(np.nanmean(accuracy, 1).max()),
+            "cross_peer_std": float(np.nanstd(tail, 1).mean()),
+            **self._perplexity(),
+            **self._by_model(tail),
+            "accuracy": last.accuracy,
+            "payload_bytes": whole(last.payload_bytes),
+            "framed_bytes": whole(last.framed_bytes),
+            **({} if self.wire_bytes is None else {"wire_bytes": whole(self.wire_bytes)}),
+            "parameters_sha256": self.parameters_sha256,
+            "seconds": self.seconds,
+            "run": str(self.folder) if self.folder else None,
+        }
+
+    def _by_model(self, tail: np.ndarray) -> dict[str, Any]:
+        """Where the peers hold different models: tail accuracy of each, and the parameters of each peer's."""
+        held = holders(self.federation)
+        if len(held) == 1:
+            return {}
+        tails = {model: float(np.nanmean(tail[:, ranks])) for model, ranks in held.items()}
+        return {"tail_by_model": tails, "parameters": self.made.parameters}
+
+    def _perplexity(self) -> dict[str, float]:
+        """Of language models also the exponential of the tail's mean loss."""
+        if not predicts_tokens(self.federation):
+            return {}
+        with np.errstate(over="ignore"):
+            return {"tail_perplexity": float(np.exp(np.nanmean(self.loss[self.tail])))}
+
+
+def predicts_tokens(federation: Federation) -> bool:
+    return federation.data == "wikitext2" or federation.data.startswith("text:")
+
+
+def cell_name(federation: Federation) -> str:
+    """A federation's method as the tables spell it: tally+fa50, fedavg-fa50, local."""
+    if not federation.merge_every or federation.method in ("feddf", "local"):
+        return federation.method
+    joint = "-" if federation.method in ("fedavg", "fedprox", "diloco") else "+"
+    return f"{federation.method}{joint}fa{federation.merge_every}"
+
+
+def whole(value: float) -> int | float:
+    """A mean over peers that happens to be a whole number, as one."""
+    return int(value) if value == int(value) else value

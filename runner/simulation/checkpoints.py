@@ -1,0 +1,131 @@
+"""Checkpoints of a simulation: the whole federation in one file, written now and then at an evaluated round.
+
+What is not in the engine's state is in the record: its lines up to the round, and what the peers have sent so far.
+"""
+
+import json
+import logging
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from p2p_tally.config import Federation
+from p2p_tally.ids import digest
+from p2p_tally.learning.schedule import evaluates
+from p2p_tally.learning.setup import Task
+from p2p_tally.node.links.transport import Clock
+from p2p_tally.node.service.checkpoint import Checkpoint, Checkpoints
+from p2p_tally.protocol.ledger import Count
+from p2p_tally.runner.runs.folder import CHECKPOINTS, RunFolder, read_lines
+from p2p_tally.runner.runs.round_lines import Lines
+from p2p_tally.runner.runs.run import RoundLine
+from p2p_tally.topologies import Topology
+
+log = logging.getLogger(__name__)
+
+# Between two checkpoints passes at least this many times what the last one took: a twentieth of the time at most.
+MOST_OFTEN = 19
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that the next round of all peers depends on."""
+
+    tensors: dict[str, Tensor]  # on the CPU
+    notes: dict[str, Any]  # what is not a tensor, for JSON
+
+
+class Keepable(Protocol):
+    """An engine as its keeper sees it, between two rounds."""
+
+    def state(self) -> State: ...
+
+    def restore(self, round: int, state: State) -> None:
+        """The inverse of `state`, bit for bit; what is played next is the round after `round`."""
+        ...
+
+
+class Keeper:
+    """Writes checkpoints of a run into its folder, and takes the run up from the newest that is sound."""
+
+    def __init__(
+        self,
+        engine: Keepable,
+        lines: Lines,
+        folder: RunFolder,
+        checkpoints: Checkpoints,
+        seconds: float,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        """`seconds`: between two checkpoints, at least; 0 for none."""
+        self._engine = engine
+        self._lines = lines
+        self._folder = folder
+        self._checkpoints = checkpoints
+        self._seconds = seconds
+        self._clock = clock
+        self._began = clock()
+        self._due = self._began + seconds
+
+    @property
+    def seconds_played(self) -> float:
+        """Since the run began, without what was lost when it was interrupted."""
+        return self._clock() - self._began
+
+    def hear(self, line: RoundLine) -> None:
+        """After an evaluated round: a checkpoint, if it is time for one."""
+        now = self._clock()
+        if not self._seconds or now < self._due or line.round == self._lines.run.federation.rounds:
+            return
+        try:
+            self._folder.sync()  # a checkpoint is worth nothing without the lines before it
+        except OSError as error:
+            log.error("checkpoint not written: %s", error.strerror)
+            self._due = now + self._seconds
+            return
+        state = self._engine.state()
+        notes = {
+            "engine": state.notes,
+            "sent": asdict(self._lines.total),
+            "seconds": self.seconds_played,
+        }
+        self._checkpoints.save(Checkpoint(line.round, state.tensors, notes))
+        after = self._clock()
+        self._due = after + max(self._seconds, MOST_OFTEN * (after - now))
+
+    def take_up(self) -> int:
+        """Restore the newest checkpoint that can be used; the round after which the run goes on, 0 for anew."""
+        written = read_lines(self._folder.path / "rounds.jsonl")
+        for checkpoint in self._checkpoints.newest_first():
+            round = checkpoint.round
+            if [line.round for line in written if line.round <= round] != _evaluated(self._lines.run.federation, round):
+                log.warning("checkpoint of round %d passed over: rounds.jsonl lacks lines before it", round)
+                continue
+            self._lines.go_on(self._folder.go_back_to(round), Count(**checkpoint.notes["sent"]))
+            self._engine.restore(round, State(checkpoint.tensors, checkpoint.notes["engine"]))
+            self._began = self._clock() - checkpoint.notes["seconds"]
+            log.info("going on after round %d", round)
+            return round
+        log.warning("no checkpoint to go on from: beginning at round 1")
+        self._folder.go_back_to(0)
+        return 0
+
+
+def checkpoints_of(folder: RunFolder, task: Task, topology: Topology, engine: str) -> Checkpoints:
+    """The checkpoints in a run's folder; those of other options, other probes or another engine are passed over."""
+    options = json.dumps(task.federation.model_dump(mode="json"), sort_keys=True)
+    whose = digest(engine.encode(), options.encode(), task.probes.digest().encode(), *_edges_of_file(topology))
+    return Checkpoints(folder.path / CHECKPOINTS, whose)
+
+
+def _edges_of_file(topology: Topology) -> list[bytes]:
+    """All other graphs follow from the options; a file may have changed."""
+    if not topology.name.startswith("file:"):
+        return []
+    return sorted("\t".join(sorted(edge)).encode() for edge in topology.graph().edges)
+
+
+def _evaluated(federation: Federation, upto: int) -> list[int]:
+    return [round for round in range(1, upto + 1) if evaluates(federation, round)]

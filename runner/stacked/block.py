@@ -1,0 +1,230 @@
+"""A few dozen peers that do their steps together: what `Learner` does for one, on rows of a matrix.
+
+Every peer draws from its own generator in the order in which its learner would, so it sees the same batches. Modules
+that draw for themselves, such as dropout, draw other numbers here than in a learner.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from p2p_tally.ids import NodeName, derive_seed
+from p2p_tally.learning.data import Arrays, Examples
+from p2p_tally.learning.merging import OuterNesterov
+from p2p_tally.learning.methods import METHODS, MergeRule
+from p2p_tally.learning.setup import Task
+from p2p_tally.runner.stacked.batched_model import (
+    BatchedModel,
+    Perceptron,
+    RowsAdamW,
+    Vmapped,
+    layers_of,
+    slope_to_labels,
+    slope_to_target,
+)
+
+# One draw of a learner from this range seeds the modules that draw for themselves.
+SEEDS = 2**62
+
+Batches = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which peers a block holds: their names, and what is theirs alone."""
+
+    ranks: Sequence[int]  # ascending
+    names: Sequence[NodeName]
+    shards: Sequence[Examples]
+    fixed: dict[str, Tensor]  # [n, ...] each: buffers, and parameters that do not train
+
+    @property
+    def among_all(self) -> slice | list[int]:
+        """Their places in what is there for all peers [N, ...]; evenly spaced ones as a slice, which copies nothing."""
+        first, last = self.ranks[0], self.ranks[-1]
+        even = range(first, last + 1, self.ranks[1] - first if len(self.ranks) > 1 else 1)
+        return slice(first, last + 1, even.step) if list(even) == list(self.ranks) else list(self.ranks)
+
+
+class Block:
+    """Some peers of a federation. `parameters` [n, W] are rows of the matrix of their group."""
+
+    def __init__(self, task: Task, rows: Rows, model: nn.Module, parameters: Tensor) -> None:
+        settings = self.federation = task.federation
+        method = METHODS[settings.method]
+        self.task = task
+        self.ranks = rows.ranks
+        self.rows = rows.among_all
+        self.parameters = parameters
+        self.gradient = torch.zeros_like(parameters)  # [n, W]
+        layers = layers_of(model)
+        self.model: BatchedModel = (
+            Vmapped(model, rows.fixed, parameters, self.gradient)
+            if layers is None
+            else Perceptron(layers, parameters, self.gradient)
+        )
+        self.optimiser = self._adamw()
+        self.student = self._adamw() if method.distils_merged else self.optimiser
+        self.anchor = parameters.clone() if method.proximal else None  # [n, W]
+        self.outer = (
+            OuterNesterov(parameters, settings.outer_lr, settings.outer_momentum)
+            if method.merge is MergeRule.OUTER_STEP
+            else None
+        )
+        self.generators = [
+            torch.Generator().manual_seed(derive_seed(settings.seed, "batches", name)) for name in rows.names
+        ]
+        self._sizes = [len(shard) for shard in rows.shards]
+        self._take = batches_of(rows.shards)
+        self._drawn = torch.empty(len(rows.names), settings.local_steps, settings.batch, dtype=torch.int64)
+        self._seed = torch.empty((), dtype=torch.int64)
+        self._seen: Tensor | None = None  # logits between look and distill
+
+    def __len__(self) -> int:
+        return len(self.parameters)
+
+    def _adamw(self) -> RowsAdamW:
+        return RowsAdamW(self.parameters, self.gradient, self.federation.lr, self.federation.weight_decay)
+
+    # --- the steps of a round
+
+    def train(self) -> None:
+        """K local steps of every peer on its own data."""
+        for row, generator in enumerate(self.generators):
+            self._seed.random_(0, SEEDS, generator=generator)
+            self._drawn[row].random_(0, self._sizes[row], generator=generator)
+        for step in range(self.federation.local_steps):
+            x, y = self._take(self._drawn[:, step])  # [n, B, ...], [n, B] or [n, B, T]
+            if self.task.augment is not None:
+                vary = self.task.augment
+                x = torch.stack([vary(own, generator) for own, generator in zip(x, self.generators, strict=True)])
+            logits = self.model.logits(self._input(x))  # [n, C, B]
+            self._step(slope_to_labels(logits, y.flatten(1).to(logits.device)), self.optimiser, self.anchor)
+
+    def look(self, x: Tensor, looking: Sequence[int] | None = None) -> Tensor:
+        """The logits [n, C, P] on the probes x of a round, kept for `distill`; only those `looking` draw for it."""
+        for row in range(len(self)) if looking is None else looking:
+            self._seed.random_(0, SEEDS, generator=self.generators[row])
+        self._seen = self.model.logits(self._shared(x))
+        return self._seen
+
+    def distill(self, target: Tensor, taking: Sequence[int] | None = None) -> None:
+        """One step towards target rows [n, P, C], or [1, P, C], of those that are `taking` it."""
+        assert self._seen is not None, "distill follows look"
+        self._step(slope_to_target(self._seen, target), self.student, None, taking)
+        self._seen = None
+
+    def _step(
+        self, slope: Tensor, optimiser: RowsAdamW, anchor: Tensor | None, taking: Sequence[int] | None = None
+    ) -> None:
+        self.model.backward(slope)
+        if anchor is not None:  # the gradient of mu / 2 |w - anchor|^2
+            self.gradient.add_(self.parameters - anchor, alpha=self.federation.mu)
+        if self.federation.clip:
+            norms = self.gradient.nan_to_num_(nan=0.0).norm(dim=1, keepdim=True)  # [n, 1]
+            self.gradient.mul_((self.federation.clip / (norms + 1e-6)).clamp(max=1.0))
+        optimiser.step(taking)
+
+    def merge(self, average: Tensor) -> None:
+        """Take means [n, W], or [1, W], by the method's rule."""
+        self.parameters.copy_(average if self.outer is None else self.outer.step(average))
+        if self.anchor is not None:
+            self.anchor.copy_(self.parameters)
+
+    # --- state
+
+    def state(self) -> dict[str, Tensor]:
+        """What each row's next round depends on besides its parameters, [n, ...] each, on the CPU."""
+        state = {"generator": torch.stack([generator.get_state() for generator in self.generators])}
+        optimisers = {"optimiser": self.optimiser}
+        if self.student is not self.optimiser:
+            optimisers["student"] = self.student
+        for label, optimiser in optimisers.items():
+            state |= {f"{label}.{key}": value for key, value in optimiser.state().items()}
+        if self.anchor is not None:
+            state["anchor"] = self.anchor
+        if self.outer is not None:
+            state |= {"outer.anchor": self.outer.anchor, "outer.velocity": self.outer.velocity}
+        return {key: value.cpu() for key, value in state.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """The inverse of `state`, bit for bit."""
+        for generator, own in zip(self.generators, state["generator"], strict=True):
+            generator.set_state(own.clone())  # torch reads a row from the start of its storage
+        self.optimiser.restore({key: state[f"optimiser.{key}"] for key in self.optimiser.state()})
+        if self.student is not self.optimiser:
+            self.student.restore({key: state[f"student.{key}"] for key in self.student.state()})
+        if self.anchor is not None:
+            self.anchor.copy_(state["anchor"])
+        if self.outer is not None:
+            self.outer.anchor.copy_(state["outer.anchor"])
+            self.outer.velocity.copy_(state["outer.velocity"])
+
+    # --- looking
+
+    def measured(self, x: Tensor) -> Tensor:
+        """Logits [n, C, P] on inputs that all share, for measurements: nothing is kept or drawn."""
+        if isinstance(self.model, Vmapped):
+            self.model.model.eval()
+            logits = self.model.logits(self._shared(x))
+            self.model.model.train()
+            return logits
+        return self.model.logits(self._shared(x))
+
+    def _shared(self, x: Tensor) -> Tensor:
+        return self._input(x).expand(len(self), *x.shape)
+
+    def _input(self, x: Tensor) -> Tensor:
+        """As the model wants it: [..., B, ...] stays so, for a normalisation may look at the place of an axis."""
+        x = x.to(self.parameters.device)
+        if self.task.normalise is None:
+            return x
+        lead = x.dim() - len(self.task.input_shape)
+        normal = self.task.normalise(x.flatten(0, lead - 1))
+        return normal.view(*x.shape[:lead], *normal.shape[1:])
+
+
+def batches_of(shards: Sequence[Examples]) -> Batches:
+    """A function from indices [n, B] into each shard to inputs [n, B, ...] and labels."""
+    first = shards[0]
+    if isinstance(first, Arrays) and all(isinstance(shard, Arrays) and shard.x is first.x for shard in shards):
+        return _one_gather(first, shards)
+
+    def one_by_one(indices: Tensor) -> tuple[Tensor, Tensor]:
+        taken = [shard.take(own) for shard, own in zip(shards, indices, strict=True)]
+        return torch.stack([x for x, _ in taken]), torch.stack([y for _, y in taken if y is not None])
+
+    return one_by_one
+
+
+def _one_gather(storage: Arrays, shards: Sequence[Examples]) -> Batches:
+    """Shards of the same arrays: a table of their indices, and one look-up for all."""
+    indices = [
+        torch.arange(len(shard)) if shard.index is None else shard.index
+        for shard in shards
+        if isinstance(shard, Arrays)
+    ]
+    table = nn.utils.rnn.pad_sequence(indices, batch_first=True)  # [n, longest]
+    assert storage.y is not None
+    x, y = storage.x, storage.y
+
+    def gather(drawn: Tensor) -> tuple[Tensor, Tensor]:
+        places = table.gather(1, drawn)  # [n, B]
+        flat = places.flatten()
+        return x.index_select(0, flat).view(*places.shape, *x.shape[1:]), y.index_select(0, flat).view(places.shape)
+
+    return gather
+
+
+def right_and_loss(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Of logits [n, C, B] and labels [B] that all share: right answers [n], and summed cross-entropy [n]."""
+    logs = logits.log_softmax(1)
+    own = logs.gather(1, labels.expand(len(logs), 1, -1)).squeeze(1)  # [n, B]
+    # The largest is the vote; that two classes are equally largest does not happen with floats that were trained. To
+    # look for its place takes ten times as long, and only of a model that has diverged does it say something else.
+    largest = logs.amax(1)
+    right = (own == largest if largest.isfinite().all() else logs.argmax(1) == labels).sum(1)
+    return right.cpu().numpy(), -own.sum(1).double().cpu().numpy()

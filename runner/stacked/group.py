@@ -1,0 +1,107 @@
+"""Peers of one architecture: their parameters as one matrix, cut into blocks that threads may share out.
+
+Knows no round, no graph and no other group. n peers of the group, W parameters.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from p2p_tally.errors import ConfigError
+from p2p_tally.ids import NodeName
+from p2p_tally.learning.architectures import of_rank
+from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.setup import Task, make_learner, make_model
+from p2p_tally.runner.stacked.batched_model import fixed_tensors, layers_of
+from p2p_tally.runner.stacked.block import Block, Rows
+
+# Parameters of a block: with gradient and AdamW's state four times as many floats, which a core's cache should hold.
+BLOCK_PARAMETERS = 1 << 18
+# Fewer peers than this are not worth a block, and a thread, of their own.
+LEAST_PEERS = 16
+
+
+class Group:
+    """The peers of these ranks, which all hold the same model."""
+
+    def __init__(self, task: Task, names: Sequence[NodeName], ranks: Sequence[int], device: str, threads: int) -> None:
+        self.task = task
+        self.names = [names[rank] for rank in ranks]
+        self.ranks = ranks
+        self.device = torch.device(device)
+        self.template = make_learner(task, self.names[0], ranks[0], device)
+        self.parameters, self.fixed = self._starts()
+        self._rows = self._cut(threads)
+        self.blocks = [self._block(rows) for rows in self._rows]
+        self._try_out()
+
+    @property
+    def is_perceptron(self) -> bool:
+        return layers_of(self.template.model) is not None
+
+    @property
+    def draws(self) -> bool:
+        """Whether its modules draw random numbers: from one generator, whose order threads would leave to chance."""
+        return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in self.template.model.modules())
+
+    def _starts(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """The parameters that the peers begin with [n, W], and what else their models hold [n, ...]."""
+        parameters = torch.empty(len(self.names), len(self.template.parameters), device=self.device)
+        fixed = []
+        # One model at a time: there may be thousands.
+        for row, name, rank in zip(parameters, self.names, self.ranks, strict=True):
+            model = make_model(self.task, name, rank)
+            row.copy_(_vector(model))
+            fixed.append(fixed_tensors(model))
+        return parameters, {key: torch.stack([own[key] for own in fixed]).to(self.device) for key in fixed[0]}
+
+    def _cut(self, threads: int) -> list[slice]:
+        """Rows of the matrix, a slice for each block."""
+        nodes, width = self.parameters.shape
+        rows = max(1, BLOCK_PARAMETERS // width) if self.device.type == "cpu" else nodes
+        rows = max(min(LEAST_PEERS, rows), min(rows, -(-nodes // threads)))
+        return [slice(start, min(start + rows, nodes)) for start in range(0, nodes, rows)]
+
+    def _block(self, own: slice) -> Block:
+        fixed = {key: value[own] for key, value in self.fixed.items()}
+        ranks = self.ranks[own]
+        held = Rows(ranks, self.names[own], [self.task.shards[rank] for rank in ranks], fixed)
+        return Block(self.task, held, self.template.model, self.parameters[own])
+
+    def _try_out(self) -> None:
+        """A model that cannot be batched says so now, in one line."""
+        x, _ = self.task.probes.examples.take(torch.zeros(2, dtype=torch.int64))
+        try:
+            self.blocks[0].measured(x)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:200]
+            model = of_rank(self.task.federation, self.ranks[0]).model
+            raise ConfigError(
+                f"--engine stacked: the model {model} cannot be batched over peers ({reason}); "
+                "accepted for it is --engine exact"
+            ) from None
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next round depends on, row by row: how the blocks are cut does not matter to it."""
+        parts = [block.state() for block in self.blocks]
+        rows = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+        return {"parameters": self.parameters.cpu(), **rows}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.parameters.copy_(state["parameters"])
+        for own, block in zip(self._rows, self.blocks, strict=True):
+            block.restore({key: rows[own] for key, rows in state.items()})
+
+    def learners(self) -> Iterator[Learner]:
+        """Each peer's model in turn, in one learner."""
+        own = fixed_tensors(self.template.model)
+        for row, vector in enumerate(self.parameters):
+            self.template.parameters.vector.copy_(vector)
+            for key, value in own.items():
+                value.copy_(self.fixed[key][row])
+            yield self.template
+
+
+def _vector(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters() if p.requires_grad])

@@ -1,0 +1,114 @@
+"""All peers of a stacked federation: a group for each architecture, whose blocks threads share out.
+
+Knows no round and no graph. A block's parameters fit a core's cache; who works on which block changes no float.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from p2p_tally.ids import ranked_names
+from p2p_tally.learning.architectures import holders
+from p2p_tally.learning.learner import Evaluation, Learner, evaluation_batch
+from p2p_tally.learning.setup import Task
+from p2p_tally.runner.stacked.block import Block, right_and_loss
+from p2p_tally.runner.stacked.group import Group
+
+Result = TypeVar("Result")
+
+
+class Peers:
+    """The peers' models. Used in a `with`, its work goes to threads."""
+
+    def __init__(self, task: Task, device: str, threads: int) -> None:
+        self.task = task
+        self.device = torch.device(device)
+        self.names = ranked_names(task.federation.nodes)
+        self.groups = [Group(task, self.names, ranks, device, threads) for ranks in holders(task.federation).values()]
+        self.blocks = [block for group in self.groups for block in group.blocks]
+        self._threads = 1 if any(group.draws for group in self.groups) else min(threads, len(self.blocks))
+        self._pool: ThreadPoolExecutor | None = None
+        # Where each rank stands among the rows of all blocks; None: in its place.
+        ranks = [rank for block in self.blocks for rank in block.ranks]
+        self._places = None if len(self.groups) == 1 else torch.tensor(ranks).argsort()  # [N]
+        batches = torch.split(torch.arange(len(task.test)), evaluation_batch(task.test))
+        self._test = [self._test_batch(indices) for indices in batches]
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._pool:
+            self._pool.shutdown()
+        self._pool = None
+
+    @property
+    def parameters(self) -> Tensor:
+        """Those of all peers [N, W], which peers that merge have: one architecture."""
+        (group,) = self.groups
+        return group.parameters
+
+    def each(self, work: Callable[[Block], Result], blocks: Sequence[Block] | None = None) -> list[Result]:
+        """The work of every block, or of some, in their order."""
+        blocks = self.blocks if blocks is None else blocks
+        if self._pool is None:
+            return [work(block) for block in blocks]
+        return list(self._pool.map(work, blocks))
+
+    def by_rank(self, parts: Sequence[Tensor]) -> Tensor:
+        """What every block gave [n, ...] as one tensor [N, ...], in order of rank."""
+        rows = torch.cat(list(parts))
+        return rows if self._places is None else rows[self._places]
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next round depends on, by groups; the first has the plain keys."""
+        return {
+            _prefix(number) + key: value
+            for number, group in enumerate(self.groups)
+            for key, value in group.state().items()
+        }
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        for number, group in enumerate(self.groups):
+            group.restore({key: state[_prefix(number) + key] for key in group.state()})
+
+    def _test_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = self.task.test.take(indices)
+        assert y is not None
+        return x, y.flatten().to(self.device)
+
+    def evaluate(self) -> list[Evaluation]:
+        found: dict[int, Evaluation] = {}
+        for group in self.groups:
+            if not group.is_perceptron:
+                # A batch of the test set fills the machine by itself: one peer after the other.
+                found.update(zip(group.ranks, (learner.evaluate() for learner in group.learners()), strict=True))
+        batched = [block for group in self.groups if group.is_perceptron for block in group.blocks]
+        for block, evaluations in zip(batched, self.each(self._evaluate_block, batched), strict=True):
+            found.update(zip(block.ranks, evaluations, strict=True))
+        return [found[rank] for rank in range(len(self.names))]
+
+    def _evaluate_block(self, block: Block) -> list[Evaluation]:
+        right, loss = np.zeros(len(block), np.int64), np.zeros(len(block))
+        for x, y in self._test:
+            more_right, more_loss = right_and_loss(block.measured(x), y)
+            right += more_right
+            loss += more_loss
+        count = sum(len(y) for _, y in self._test)
+        return [Evaluation(*sums) for sums in zip((right / count).tolist(), (loss / count).tolist(), strict=True)]
+
+    def learners(self) -> Iterator[Learner]:
+        """Each peer's model in turn, in its group's learner."""
+        turns = {rank: models for group in self.groups for models in [group.learners()] for rank in group.ranks}
+        for rank in range(len(self.names)):
+            yield next(turns[rank])
+
+
+def _prefix(group: int) -> str:
+    return f"{group}/" if group else ""
