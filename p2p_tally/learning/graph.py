@@ -1,6 +1,6 @@
-"""The graph of a federation, and what it is not fit for: refused before anything starts.
+"""The graph of a federation, and options that do not go with it: refused before anything starts.
 
-Knows no model and no data; whether a graph of that name and size exists is for `topologies` to say.
+Knows no model and no data. Whether a graph of that name and size exists, `topologies` says.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import METHODS
+from p2p_tally.learning.schedule import sends_ballots
 from p2p_tally.topologies import Topology, TopologyError, build
 
 
@@ -28,7 +29,7 @@ def make_topology(federation: Federation, members: Sequence[str] | None = None) 
 
 
 def check_graph(federation: Federation, topology: Topology | None) -> None:
-    """Refuse what the graph is not fit for; None: a node that knows no more than its neighbours."""
+    """Refuse options that do not go with the graph; None: a node that knows no more than its neighbours."""
     if federation.merge_over == "ring":
         _check_ring(federation, topology)
     if topology is not None and topology.is_complete() and not topology.varies:
@@ -46,13 +47,21 @@ def check_graph(federation: Federation, topology: Topology | None) -> None:
         )
 
 
+def merge_ring(federation: Federation, topology: Topology) -> tuple[str, ...] | None:
+    """The members in the order of the ring that merges go round; None where merges go to the neighbours.
+
+    One member alone has no ring: there is nobody to send to.
+    """
+    return topology.ring if federation.merge_over == "ring" and len(topology.members) > 1 else None
+
+
 def _check_fading(federation: Federation, topology: Topology | None) -> None:
-    """Who opened first would fall silent first, and be waited for by those who still speak."""
-    method = METHODS[federation.method]
+    """Refuse a decay where peers open in different rounds: who opened first would stop to send ballots first, and
+    those who still send would wait for it."""
     if federation.warmup != "auto" or not 0 < federation.kl_decay < federation.rounds:
         return
-    if not method.waits or method.sent is Sent.NOTHING or federation.alpha == 1:
-        return  # nobody sends a ballot that could stay out
+    if not METHODS[federation.method].waits or not sends_ballots(federation):
+        return  # nobody waits for a ballot
     all_hear_all = topology is not None and not topology.varies and topology.reach(1, federation.hops).everyone
     if not all_hear_all:
         raise ConfigError(

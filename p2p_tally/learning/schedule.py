@@ -1,12 +1,16 @@
 """Which round does what: when the channel is open, what its loss weighs, when models merge, what is evaluated.
 
-Pure arithmetic on a federation's fields; no torch, no clock. `resolve` is the one place where a default that
-depends on other fields is worked out.
+Each rule of the round stands here once; the node, the stacked engine and the byte counts all call it. Pure arithmetic
+on a federation's fields: no torch, no clock. `resolve` fills in every default that depends on other fields.
 """
 
 import logging
 import math
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import overload
+
+import numpy as np
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
@@ -32,7 +36,16 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
             merge_every,
         )
     alpha = _alpha(federation, labelled)
-    if federation.merge_when == "drift" and (method.sent is Sent.NOTHING or method.distils_merged or alpha == 1):
+    resolved = federation.model_copy(
+        update={
+            "warmup": federation.rounds // 10 if federation.warmup is None else federation.warmup,
+            "alpha": alpha,
+            "merge_every": merge_every,
+            "tail": tail,
+            "eval_every": federation.eval_every or _cadence(federation.rounds, tail, merge_every, cheap_to_evaluate),
+        }
+    )
+    if federation.merge_when == "drift" and (method.distils_merged or not sends_ballots(resolved)):
         raise ConfigError(
             f"--merge-when drift: the method {federation.method} with --alpha {alpha:g} has no votes that tell when; "
             "accepted are tally, fedmd and rcfd with --alpha below 1"
@@ -45,15 +58,7 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
         )
     if federation.warmup == "auto" and not labelled:
         raise ConfigError("--warmup auto: the probes carry no labels to measure accuracy on; give a number of rounds")
-    return federation.model_copy(
-        update={
-            "warmup": federation.rounds // 10 if federation.warmup is None else federation.warmup,
-            "alpha": alpha,
-            "merge_every": merge_every,
-            "tail": tail,
-            "eval_every": federation.eval_every or _cadence(federation.rounds, tail, merge_every, cheap_to_evaluate),
-        }
-    )
+    return resolved
 
 
 def _sends_probabilities(federation: Federation) -> bool:
@@ -115,6 +120,11 @@ class Channel:
 CLOSED = Channel(0.0, 0.0)
 
 
+def sends_ballots(federation: Federation) -> bool:
+    """Whether peers ever send ballots. With alpha 1 the loss is that of the labels alone, which needs none."""
+    return METHODS[federation.method].sent is not Sent.NOTHING and federation.alpha != 1
+
+
 def decay(round: int, warmup: int, window: int) -> float:
     """lambda_r = max(0, 1 - (r - W) / T); 1 throughout where no window is set."""
     return max(0.0, 1.0 - (round - warmup) / window) if window else 1.0
@@ -134,21 +144,69 @@ def channel(federation: Federation, round: int, warmup: int | None) -> Channel:
         return CLOSED
     # The consensus fades after a warm-up; a method that does not wait for one has nothing to fade from.
     fading = decay(round, warmup, federation.kl_decay) if method.waits else 1.0
-    consensus = (1.0 - federation.alpha) * fading
-    return Channel(federation.alpha, consensus if method.sent is not Sent.NOTHING else 0.0)
+    return Channel(federation.alpha, (1.0 - federation.alpha) * fading if sends_ballots(federation) else 0.0)
 
 
-def drifted(federation: Federation, round: int, last: int, agreement: float) -> bool:
-    """Whether peers whose votes of this round agree so far merge at its end; `last`: the round of the last merge."""
+def waits_for_half(federation: Federation, warmup: int | None) -> bool:
+    """Whether an automatic warm-up still lasts: then peers say how many probes they have right, and send no ballots."""
+    method = METHODS[federation.method]
+    return warmup is None and method.waits and method.learns_from_probes
+
+
+@overload
+def channel_opens(right: Fraction, of: int, open_neighbours: int) -> bool: ...
+@overload
+def channel_opens(right: np.ndarray, of: np.ndarray | int, open_neighbours: np.ndarray | int) -> np.ndarray: ...
+def channel_opens(
+    right: Fraction | np.ndarray, of: int | np.ndarray, open_neighbours: int | np.ndarray
+) -> bool | np.ndarray:
+    """Whether an automatic warm-up ends with this round: more than half of the probes are right, or others are open.
+
+    `right` of `of` probes, summed over all counts that a peer has, its own included; one peer's, or arrays of all
+    peers' [N]. Whole numbers or fractions: a sum of floats depends on its order, and peers at exactly a half would
+    open in different rounds. A neighbour that is open already sends a ballot instead of a count. So an opening spreads
+    over a sparse graph by one hop a round, and over a mesh all peers open in the same one.
+    """
+    return (2 * right > of) | (open_neighbours > 0)
+
+
+def quorum(neighbourhood: int, chosen: int | None = None) -> int:
+    """The least votes to distill on: a majority of the closed neighbourhood, and two; or what the operator chose.
+
+    One's own vote alone is no consensus.
+    """
+    return chosen or max(2, neighbourhood // 2 + 1)
+
+
+def with_quorum(channel: Channel, votes: float, neighbourhood: int, chosen: int | None = None) -> Channel:
+    """The channel with so many votes of the closed neighbourhood: below the quorum it learns from labels alone."""
+    return Channel(channel.label, 0.0) if channel.speaks and votes < quorum(neighbourhood, chosen) else channel
+
+
+def merge_is_due(federation: Federation, round: int, last_merge: int, agreement: float | None) -> bool:
+    """Whether peers merge at the end of this round: by the clock, or because their votes have drifted apart.
+
+    `agreement` is that of the votes of this round; None where fewer than two were heard, which tell nothing.
+    """
+    if federation.merge_when == "clock":
+        return merges(federation, round)
     assert federation.merge_every is not None
-    return 0 < federation.merge_every <= round - last and agreement < federation.merge_threshold
+    if agreement is None:
+        return False
+    return 0 < federation.merge_every <= round - last_merge and agreement < federation.merge_threshold
+
+
+def sends_changes(federation: Federation) -> bool:
+    """Whether merges over a full mesh send rounded changes since the last merge, and not the parameters as they are."""
+    rounded = federation.merge_precision != "float32" or federation.merge_top_k > 0
+    return rounded and bool(federation.merge_every)
 
 
 def merges(federation: Federation, round: int) -> bool:
     """Whether a resolved federation that keeps to the clock merges at the end of this round.
 
     With an automatic warm-up merges keep to the clock from the start: two nodes may see the channel open in
-    different rounds, and a merge that only one of them makes is no merge.
+    different rounds, and both must merge in the same one.
     """
     method = METHODS[federation.method]
     assert federation.merge_every is not None
@@ -157,11 +215,11 @@ def merges(federation: Federation, round: int) -> bool:
     return not (method.waits and isinstance(federation.warmup, int)) or round > federation.warmup
 
 
-def next_words(federation: Federation, round: int, count: int = 3) -> list[int]:
-    """The next rounds from this one on in which nodes send words for each other's tallies, at most so many.
+def next_voting_rounds(federation: Federation, round: int, count: int = 3) -> list[int]:
+    """The next rounds, from this one on, in which nodes send each other ballots or counts; at most so many.
 
-    None can be further ahead in good faith than these: it waits in them for the words of the others. While an
-    automatic warm-up may last, every round has one.
+    No honest node can be further ahead than these: in each it waits for the messages of the others. While an
+    automatic warm-up may last, every round is one.
     """
     if not isinstance(federation.warmup, int):
         return list(range(round, round + count))
@@ -175,7 +233,7 @@ def next_words(federation: Federation, round: int, count: int = 3) -> list[int]:
 
 
 def exchanges(federation: Federation, round: int) -> bool:
-    """Whether nodes may send each other anything in this round; while an automatic warm-up may last, they may."""
+    """Whether nodes may send each other anything in this round. While an automatic warm-up may last, they may."""
     if merges(federation, round):
         return True
     if isinstance(federation.warmup, int):

@@ -16,10 +16,22 @@ import numpy as np
 
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.consensus import Answer, measure
+from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.learner import Learner, votes_of
-from p2p_tally.learning.methods import METHODS, Sent
-from p2p_tally.learning.schedule import Channel, channel, drifted, evaluates, merges, next_words
-from p2p_tally.node.ballot_format import ballot_format
+from p2p_tally.learning.methods import METHODS
+from p2p_tally.learning.schedule import (
+    Channel,
+    channel,
+    channel_opens,
+    evaluates,
+    merge_is_due,
+    next_voting_rounds,
+    quorum,
+    sends_ballots,
+    waits_for_half,
+    with_quorum,
+)
+from p2p_tally.node.formats import ballot_format, merge_format
 from p2p_tally.node.links.outbox import Outbox, framed_bytes
 from p2p_tally.node.links.plan import LinkPlan
 from p2p_tally.node.links.transport import Clock, Transport
@@ -29,8 +41,7 @@ from p2p_tally.node.reports import RoundReport, Stopwatch
 from p2p_tally.node.step.mailbox import Mailbox
 from p2p_tally.node.step.relay import Relays
 from p2p_tally.protocol import frames
-from p2p_tally.protocol.changes import ChangeFormat
-from p2p_tally.protocol.deadlines import Deadlines, default_quorum
+from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.handshake import majority_round
 from p2p_tally.protocol.ledger import Ledger
@@ -112,7 +123,7 @@ class Node:
         self.merged_at = 0  # the last round in which this node merged with others, or tried to
 
         self.ledger = Ledger()
-        self.ballots = ballot_format(learner)
+        self.ballots = ballot_format(self.federation, learner.probes.votes_per_round, learner.classes)
         members = [NodeName(member) for member in topology.members]
         limits = Limits.of(self.ballots.largest, len(members), merging=bool(self.federation.merge_every))
         peers = [member for member in members if member != name]
@@ -131,12 +142,13 @@ class Node:
             self.relays = self.mailbox.relays = Relays(
                 name, topology, self.federation.hops, self.outbox, lambda: self.round + 1
             )
-            near = lru_cache(4)(lambda round: next_words(self.federation, round)[-1])
+            near = lru_cache(4)(lambda round: next_voting_rounds(self.federation, round)[-1])
             self.mailbox.last_near = lambda: near(self.round + 1)
-        coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
+        coding = merge_format(self.federation)
         common = name, members, self.mailbox, self.outbox, self.deadlines.timeout, coding
-        if self.federation.merge_over == "ring" and topology.ring is not None and len(members) > 1:
-            self.exchange: MergeExchange = RingExchange([NodeName(member) for member in topology.ring], *common)
+        ring = merge_ring(self.federation, topology)
+        if ring is not None:
+            self.exchange: MergeExchange = RingExchange([NodeName(member) for member in ring], *common)
         else:
             self.exchange = MergeExchange(*common)
 
@@ -186,7 +198,7 @@ class Node:
             if not self.method.distils_merged:
                 await self._distill(r, report.answers, now, weights)
                 watch.lap("distill")
-        elif self.warmup is None and self.method.waits and self.method.learns_from_probes:
+        elif waits_for_half(self.federation, self.warmup):
             await self._wait_for_half(r)
             watch.lap("barrier")
 
@@ -236,13 +248,10 @@ class Node:
         """
         right, of = await self.compute(self.learner.probe_accuracy, r)
         # A channel that will never speak is each node's own affair.
-        silent = self.method.sent is Sent.NOTHING or self.federation.alpha == 1
-        heard = {} if silent else await self._hear(r, Ready(r, right, of))
+        heard = await self._hear(r, Ready(r, right, of)) if sends_ballots(self.federation) else {}
         counts = [Ready(r, right, of)] + [item for item in heard.values() if isinstance(item, Ready)]
-        # In fractions: a sum of floats depends on its order, and peers at exactly a half would open in other rounds.
-        right_on_average = sum(Fraction(count.right, count.of) for count in counts) / len(counts)
-        some_are_open = len(counts) <= len(heard)
-        if some_are_open or right_on_average > Fraction(1, 2):
+        right_in_all = sum((Fraction(count.right, count.of) for count in counts), Fraction(0))
+        if channel_opens(right_in_all, len(counts), len(heard) + 1 - len(counts)):
             self.warmup = r
 
     async def _hear(self, r: int, own: Vote | Ready) -> dict[NodeName, Any]:
@@ -265,13 +274,12 @@ class Node:
     def _with_quorum(self, now: Channel, r: int, answers: list[Answer]) -> Channel:
         """Below the quorum a consensus is no consensus: the round learns from labels alone."""
         audible = len(self._audible(r))
-        needed = self.quorum or default_quorum(audible + 1)
-        if not now.speaks or len(answers) >= needed:
-            return now
-        if audible:  # who has nobody to hear in this round misses nobody
+        then = with_quorum(now, len(answers), audible + 1, self.quorum)
+        if then is not now and audible:  # who has nobody to hear in this round misses nobody
             event = {"event": "no-quorum"}
+            needed = quorum(audible + 1, self.quorum)
             log.warning("%d votes, quorum %d: no consensus this round", len(answers), needed, extra=event)
-        return Channel(now.label, 0.0)
+        return then
 
     async def _distill(self, r: int, answers: list[Answer], now: Channel, weights: np.ndarray | None) -> None:
         self.phase = "distill"
@@ -280,12 +288,11 @@ class Node:
 
     def _merge_is_due(self, r: int, answers: list[Answer]) -> bool:
         """By the clock; or by the answers that all peers of a mesh have, and so decide alike."""
-        if self.federation.merge_when == "clock":
-            return merges(self.federation, r)
-        if len(answers) < 2:
-            return False
-        votes = np.stack([votes_of(answer) for answer in answers])  # [N, P]
-        return drifted(self.federation, r, self.merged_at, measure(votes, self.learner.classes, None).agreement)
+        agreement = None
+        if self.federation.merge_when == "drift" and len(answers) > 1:
+            votes = np.stack([votes_of(answer) for answer in answers])  # [N, P]
+            agreement = measure(votes, self.learner.classes, None).agreement
+        return merge_is_due(self.federation, r, self.merged_at, agreement)
 
     async def _merge(self, r: int) -> bool:
         """Exchange parameters and take the mean; False where the merge was not completed and all is as before."""

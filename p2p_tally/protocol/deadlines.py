@@ -39,8 +39,3 @@ class Deadlines:
 
     def timeout(self) -> float | None:
         return automatic_timeout(list(self._waits)) if self.automatic else self.fixed
-
-
-def default_quorum(neighbourhood: int) -> int:
-    """The least votes to distill on: a majority of the closed neighbourhood, and two. One's own is no consensus."""
-    return max(2, neighbourhood // 2 + 1)

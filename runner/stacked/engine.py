@@ -18,17 +18,27 @@ from torch import Tensor
 from p2p_tally.ids import derive_seed, ranked_names
 from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.consensus import measure
+from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.learner import Learner, answer
 from p2p_tally.learning.methods import METHODS, Sent
 from p2p_tally.learning.objectives import NO_LABEL, blended_target
-from p2p_tally.learning.schedule import CLOSED, Channel, channel, drifted, evaluates, merges
+from p2p_tally.learning.schedule import (
+    CLOSED,
+    Channel,
+    channel,
+    channel_opens,
+    evaluates,
+    merge_is_due,
+    sends_ballots,
+    sends_changes,
+    waits_for_half,
+    with_quorum,
+)
 from p2p_tally.learning.setup import Task, make_model
-from p2p_tally.node.ballot_format import ballot_format
+from p2p_tally.node.formats import ballot_format, merge_format
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.reports import Stopwatch
 from p2p_tally.protocol.ballots import BallotFormat
-from p2p_tally.protocol.changes import ChangeFormat
-from p2p_tally.protocol.deadlines import default_quorum
 from p2p_tally.protocol.messages import Here, Ready, Vote
 from p2p_tally.runner.runs.round_lines import Lines
 from p2p_tally.runner.simulation.checkpoints import State
@@ -73,13 +83,12 @@ class Stacked:
         self.stack = Peers(task, device, threads)
         self.names = self.stack.names
         self.device = self.stack.device
-        self.ballots = ballot_format(self.stack.groups[0].template)
-        coding = ChangeFormat(self.federation.merge_precision, self.federation.merge_top_k)
-        # A peer alone has nobody to send a change to.
-        sends_changes = not coding.plain and bool(self.federation.merge_every) and len(self.names) > 1
-        self.coded = CodedMerge(self.stack.parameters, coding, self.method.common_start) if sends_changes else None
-        over_ring = self.federation.merge_over == "ring" and topology.ring is not None and len(self.names) > 1
-        self.ring = tuple(map(topology.rank, topology.ring or ())) if over_ring else None
+        self.ballots = ballot_format(self.federation, task.probes.votes_per_round, task.classes)
+        self.coded = None
+        if sends_changes(self.federation) and len(self.names) > 1:  # a peer alone has nobody to send a change to
+            self.coded = CodedMerge(self.stack.parameters, merge_format(self.federation), self.method.common_start)
+        ring = merge_ring(self.federation, topology)
+        self.ring = None if ring is None else tuple(map(topology.rank, ring))
         # The round after which each peer's channel opens; 0 is no round, None an automatic warm-up that lasts.
         warmup = self.federation.warmup
         self.warmup: list[int | None] = [warmup if isinstance(warmup, int) else None] * len(self.names)
@@ -133,8 +142,7 @@ class Stacked:
         now = self._channels(r)
         voting = np.array([one.trains for one in now])  # [N]
         speaking = np.array([one.speaks for one in now])
-        waits = self.method.waits and self.method.learns_from_probes
-        waiting = np.array([waits and opened is None for opened in self.warmup])
+        waiting = np.array([waits_for_half(self.federation, opened) for opened in self.warmup])
         ready = self._ready(r) if waiting.any() else None  # measured first: a look at the probes must stay the last
         mute = np.zeros_like(speaking)  # whose model has diverged, so that there is no ballot for what it would say
         target = agreement = None
@@ -244,7 +252,7 @@ class Stacked:
             return now
         heard = np.broadcast_to(graph.sums(speaking.astype(float)), len(now))
         return [
-            Channel(one.label, 0.0) if one.speaks and voters < default_quorum(degree + 1) else one
+            with_quorum(one, voters, degree + 1)
             for one, voters, degree in zip(now, heard.tolist(), graph.degree.tolist(), strict=True)
         ]
 
@@ -307,13 +315,13 @@ class Stacked:
         """
         right, of = ready
         _, audience = self._graph(r)
-        opening = waiting & (2 * right > of)
-        if not (self.method.sent is Sent.NOTHING or self.federation.alpha == 1):
+        opening = waiting & channel_opens(right, of, 0)
+        if sends_ballots(self.federation):
             for count in np.unique(right[waiting]).tolist():
                 self._send(sent, r, Ready(r, count, of), waiting & (right == count))
             # Whole numbers, which floats add up exactly: as a node's fractions do.
             counts, rights = audience.sums((waiting | mute).astype(float)), audience.sums(waiting * right.astype(float))
-            opening = waiting & ((2 * rights > of * counts) | (audience.sums(speaking.astype(float)) > 0))
+            opening = waiting & channel_opens(rights, of * counts, audience.sums(speaking.astype(float)))
         for peer in np.flatnonzero(opening):
             self.warmup[peer] = r
 
@@ -327,9 +335,7 @@ class Stacked:
         return measure(votes, self.task.classes, None).agreement if len(votes) > 1 else None
 
     def _merge_is_due(self, r: int, agreement: float | None) -> bool:
-        if self.federation.merge_when == "clock":
-            return merges(self.federation, r)
-        due = agreement is not None and drifted(self.federation, r, self.merged_at, agreement)
+        due = merge_is_due(self.federation, r, self.merged_at, agreement)
         self.merged_at = r if due else self.merged_at
         return due
 

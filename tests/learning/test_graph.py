@@ -4,7 +4,7 @@ import pytest
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
-from p2p_tally.learning.graph import check_graph, make_topology
+from p2p_tally.learning.graph import check_graph, make_topology, merge_ring
 from p2p_tally.topologies import build
 
 
@@ -43,3 +43,13 @@ def test_some_merges_need_a_mesh(options: dict[str, object]) -> None:
     for topology in (build("ring", names), build("one-peer-exponential", names), None):
         with pytest.raises(ConfigError, match="accepted on --topology mesh"):
             check_graph(federation, topology)
+
+
+def test_the_ring_that_merges_go_round() -> None:
+    federation = Federation(nodes=6, topology="ring", merge_over="ring")
+    assert merge_ring(federation, make_topology(federation)) == tuple(f"node-{rank}" for rank in range(6))
+    assert merge_ring(Federation(nodes=6, topology="ring"), make_topology(federation)) is None
+    two = Federation(nodes=2, topology="mesh", merge_over="ring")
+    assert merge_ring(two, make_topology(two)) == ("node-0", "node-1")
+    alone = Federation(nodes=1, topology="mesh", merge_over="ring")
+    assert merge_ring(alone, make_topology(alone)) is None

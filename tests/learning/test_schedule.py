@@ -2,7 +2,9 @@
 
 import logging
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,12 +16,19 @@ from p2p_tally.learning.schedule import (
     CLOSED,
     Channel,
     channel,
+    channel_opens,
     decay,
-    drifted,
     evaluates,
     in_tail,
+    merge_is_due,
     merges,
+    next_voting_rounds,
+    quorum,
     resolve,
+    sends_ballots,
+    sends_changes,
+    waits_for_half,
+    with_quorum,
 )
 
 
@@ -308,6 +317,98 @@ def test_no_warning_without_cause(options: dict[str, object], caplog: pytest.Log
     assert caplog.messages == []
 
 
+# --- who sends what
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_who_sends_ballots_is_who_has_an_open_channel_for_them(method: str, alpha: float) -> None:
+    federation = resolved(method=method, alpha=alpha, merge_every=1, warmup=3, rounds=9)
+    assert sends_ballots(federation) is bool(speaking_rounds(federation))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, False),
+        ({"merge_precision": "bfloat16"}, True),
+        ({"merge_top_k": 0.1}, True),
+        ({"merge_precision": "int8", "merge_every": 0}, False),
+    ],
+    ids=str,
+)
+def test_changes_are_sent_where_something_is_rounded_or_left_out(options: dict[str, object], expected: bool) -> None:
+    assert sends_changes(resolved(**options)) is expected
+
+
+def test_the_next_rounds_with_ballots() -> None:
+    federation = resolved(rounds=20, warmup=5, kl_decay=6)
+    assert speaking_rounds(federation) == [6, 7, 8, 9, 10]
+    assert next_voting_rounds(federation, 1) == [6, 7, 8]
+    assert next_voting_rounds(federation, 9) == [9, 10]
+    assert next_voting_rounds(federation, 15) == [15]
+    assert next_voting_rounds(resolved(warmup="auto"), 4, count=2) == [4, 5]
+
+
+# --- the quorum
+
+
+@pytest.mark.parametrize(
+    ("neighbourhood", "needed"), [(2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4), (8, 5), (100, 51), (101, 51)]
+)
+def test_the_default_quorum_is_a_majority(neighbourhood: int, needed: int) -> None:
+    assert quorum(neighbourhood) == needed
+    assert 2 * needed > neighbourhood >= 2 * (needed - 1)
+
+
+def test_a_node_that_hears_nobody_has_no_consensus() -> None:
+    assert quorum(1) == 2
+
+
+def test_the_operators_own_quorum_wins() -> None:
+    assert quorum(8, 1) == 1
+    assert quorum(8, 8) == 8
+
+
+def test_below_the_quorum_labels_alone_are_learned_from() -> None:
+    now = Channel(0.25, 0.75)
+    assert with_quorum(now, 5, 8) is now
+    assert with_quorum(now, 4, 8) == Channel(0.25, 0.0)
+    assert with_quorum(now, 4, 8, 4) is now
+    assert with_quorum(now, 5, 8, 6) == Channel(0.25, 0.0)
+    assert with_quorum(CLOSED, 1, 8) is CLOSED
+
+
+# --- an automatic warm-up
+
+
+@pytest.mark.parametrize(
+    ("right", "of", "open_neighbours", "expected"),
+    [
+        (Fraction(1, 2), 1, 0, False),  # more than half, not half
+        (Fraction(9, 16), 1, 0, True),
+        (Fraction(1, 3) + Fraction(2, 3), 2, 0, False),
+        (Fraction(1, 3) + Fraction(2, 3) + Fraction(1, 2), 2, 0, True),
+        (Fraction(0), 3, 1, True),  # one that is open already
+    ],
+    ids=str,
+)
+def test_when_a_channel_opens(right: Fraction, of: int, open_neighbours: int, expected: bool) -> None:
+    assert channel_opens(right, of, open_neighbours) is expected
+
+
+def test_channels_of_all_peers_open_by_the_same_rule() -> None:
+    found = channel_opens(np.array([8.0, 9.0, 0.0]), np.array([16.0, 16.0, 16.0]), np.array([0.0, 0.0, 1.0]))
+    assert found.tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_who_waits_for_an_automatic_warm_up(method: str) -> None:
+    federation = resolved(method=method, warmup="auto")
+    assert waits_for_half(federation, None) is (method in ("tally", "fedmd", "rcfd", "no-consensus"))
+    assert not waits_for_half(federation, 7)
+
+
 # --- merging by drift
 
 
@@ -328,7 +429,20 @@ def test_when_peers_have_drifted_apart(
     every: int, threshold: float, round: int, last: int, agreement: float, expected: bool
 ) -> None:
     federation = resolved(merge_when="drift", merge_every=every, merge_threshold=threshold)
-    assert drifted(federation, round, last, agreement) is expected
+    assert merge_is_due(federation, round, last, agreement) is expected
+
+
+def test_fewer_than_two_votes_tell_no_drift() -> None:
+    federation = resolved(merge_when="drift", merge_every=1, merge_threshold=0.9)
+    assert merge_is_due(federation, 40, 0, 0.1)
+    assert not merge_is_due(federation, 40, 0, None)
+
+
+@pytest.mark.parametrize("agreement", [None, 0.0, 1.0])
+def test_by_the_clock_votes_do_not_count(agreement: float | None) -> None:
+    federation = resolved(rounds=100, warmup=10, merge_every=20)
+    due = [r for r in range(1, 101) if merge_is_due(federation, r, 0, agreement)]
+    assert due == merge_rounds(federation) == [20, 40, 60, 80, 100]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from p2p_tally.protocol.deadlines import (
     REMEMBERED,
     Deadlines,
     automatic_timeout,
-    default_quorum,
 )
 
 
@@ -78,15 +77,3 @@ def test_each_has_waits_of_its_own() -> None:
     for _ in range(ENOUGH):
         first.saw(100.0)
     assert second.timeout() == FIRST_TIMEOUT
-
-
-@pytest.mark.parametrize(
-    ("neighbourhood", "quorum"), [(2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4), (8, 5), (100, 51), (101, 51)]
-)
-def test_the_default_quorum_is_a_majority(neighbourhood: int, quorum: int) -> None:
-    assert default_quorum(neighbourhood) == quorum
-    assert 2 * quorum > neighbourhood >= 2 * (quorum - 1)
-
-
-def test_a_node_that_hears_nobody_has_no_consensus() -> None:
-    assert default_quorum(1) == 2

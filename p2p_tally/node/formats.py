@@ -1,0 +1,31 @@
+"""In which form a federation writes ballots and merges: the options say what is sent, the protocol how."""
+
+from p2p_tally.config import Federation
+from p2p_tally.errors import ConfigError
+from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.protocol.ballots import BallotFormat, Form
+from p2p_tally.protocol.changes import ChangeFormat
+from p2p_tally.protocol.messages import LONG_BALLOT, LONG_BALLOT_ROUNDS
+
+
+def ballot_form(federation: Federation) -> Form | None:
+    """How an answer for the probes is written; None where the method has none."""
+    forms: dict[Sent, Form] = {Sent.VOTES: federation.ballot, Sent.TOP_K: "top-k", Sent.SOFT: "soft"}
+    return forms.get(METHODS[federation.method].sent)
+
+
+def ballot_format(federation: Federation, votes: int, classes: int) -> BallotFormat:
+    """How answers for so many probes of a round are written."""
+    form = ballot_form(federation) or "byte"
+    ballots = BallotFormat(form, votes, classes, federation.top_k, federation.soft_precision)
+    if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:
+        raise ConfigError(
+            f"--rounds {federation.rounds}: accepted is at most {LONG_BALLOT_ROUNDS} where ballots are longer than "
+            f"{LONG_BALLOT} bytes; here they are up to {ballots.largest}"
+        )
+    return ballots
+
+
+def merge_format(federation: Federation) -> ChangeFormat:
+    """How the parameters of a merge are written, or their changes: see `schedule.sends_changes`."""
+    return ChangeFormat(federation.merge_precision, federation.merge_top_k)
