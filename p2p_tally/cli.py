@@ -179,10 +179,19 @@ def node(
     membership = "topology" in given or (config is not None and "topology" in read_options(config))
     import socket
 
-    from p2p_tally.node.service.daemon import Daemon, run_daemon
+    from p2p_tally.node.service.daemon import Daemon
+    from p2p_tally.node.service.process import run_daemon
 
     inherited = None if listen_fd is None else socket.socket(fileno=listen_fd)
-    daemon = Daemon(federation, settings, membership=membership, resume_round=resume_round, inherited=inherited)
+    daemon = Daemon(
+        federation,
+        settings,
+        membership=membership,
+        resume_round=resume_round,
+        inherited=inherited,
+        on_line=_print_json if report else None,
+        keep_record=not report,
+    )
     if report:
         task = daemon.task
         sizes = {
@@ -192,10 +201,7 @@ def node(
             "parameters": len(daemon.learner.parameters),
         }
         _print_json({"federation": task.federation.model_dump(mode="json"), "sizes": sizes})
-        daemon.recorder.on_line = _print_json
-    else:
-        daemon.keep_record()
-    result = run_daemon(daemon, lifeline=report)
+    result = run_daemon(daemon, launched=report)
     kept = not result["finished"] or daemon.keep_model()
     if report or as_json:
         _print_json(result)

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.ids import ranked_names
-from p2p_tally.node.node import Node
 from p2p_tally.node.service.daemon import Daemon
+from p2p_tally.node.service.recorder import OnLine
 from p2p_tally.runner.simulation.simulate import simulate
 
 # Machines differ in speed and tests share cores: a slow example is no failure, and examples repeat from run to run.
@@ -54,8 +54,8 @@ def open_listener() -> socket.socket:
     return listener
 
 
-def make_daemons(federation: Federation, out: Path, **options: Any) -> list[Daemon]:
-    """The daemons of a federation, in this process, each with a port of its own."""
+def make_daemons(federation: Federation, out: Path, on_line: OnLine | None = None, **options: Any) -> list[Daemon]:
+    """The daemons of a federation, in this process, each with its own port. `on_line` hears of all their rounds."""
     names = ranked_names(federation.nodes)
     listeners = {name: open_listener() for name in names}
     addresses = {name: f"127.0.0.1:{listener.getsockname()[1]}" for name, listener in listeners.items()}
@@ -65,7 +65,7 @@ def make_daemons(federation: Federation, out: Path, **options: Any) -> list[Daem
         values = {"name": name, "rank": rank, "listen": addresses[name], "peers": peers, "out": out, "device": "cpu"}
         values |= {"barrier_timeout": 20, **options}
         daemon_settings = DaemonSettings.parse(values)
-        daemons.append(Daemon(federation, daemon_settings, membership=True, inherited=listeners[name]))
+        daemons.append(Daemon(federation, daemon_settings, membership=True, inherited=listeners[name], on_line=on_line))
     return daemons
 
 
@@ -76,12 +76,11 @@ class Killed(Exception):
 def kill_at(daemon: Daemon, round: int) -> None:
     """Let it die before it votes: its links end without a goodbye."""
 
-    async def poll(r: int, own: Any) -> Any:
-        if r == round:
+    def die(played: int, phase: str) -> None:
+        if (played, phase) == (round, "vote"):
             raise Killed
-        return await Node._poll(daemon.node, r, own)
 
-    daemon.node._poll = poll  # type: ignore[method-assign]
+    daemon.node.position.listen(die)
 
 
 async def run_all(daemons: list[Daemon], seconds: float = 120) -> list[dict[str, Any]]:

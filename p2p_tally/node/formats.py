@@ -5,6 +5,7 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.learning.methods import METHODS, Sent
 from p2p_tally.protocol.ballots import BallotFormat, Form
 from p2p_tally.protocol.changes import ChangeFormat
+from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.messages import LONG_BALLOT, LONG_BALLOT_ROUNDS
 
 
@@ -29,3 +30,8 @@ def ballot_format(federation: Federation, votes: int, classes: int) -> BallotFor
 def merge_format(federation: Federation) -> ChangeFormat:
     """How the parameters of a merge are written, or their changes: see `schedule.sends_changes`."""
     return ChangeFormat(federation.merge_precision, federation.merge_top_k)
+
+
+def message_limits(federation: Federation, ballots: BallotFormat, members: int) -> Limits:
+    """What the longest message of this federation needs."""
+    return Limits.of(ballots.largest, members, merging=bool(federation.merge_every))

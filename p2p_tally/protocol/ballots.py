@@ -49,6 +49,11 @@ class BallotFormat:
             case "soft":
                 return self.count * self.classes * width(self.precision)
 
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the probes' labels are used in writing and reading: what all peers know need not be sent."""
+        return self.form == "coded"
+
     @staticmethod
     def can_say(answer: Answer) -> bool:
         """Whether there is a ballot for this answer: a model that has diverged has no probabilities."""

@@ -31,6 +31,8 @@ class Arrival(StrEnum):
     TOO_FAR = "too-far-ahead"
 
 
+IN_TIME = (Arrival.RECORDED, Arrival.EARLY)
+
 # What arrived: the item, and the bytes by which a second copy is told from a contradiction.
 _Entry = tuple[Any, bytes]
 
@@ -137,3 +139,13 @@ class Barrier:
 
 def _again(first: _Entry, raw: bytes) -> Arrival:
     return Arrival.DUPLICATE if first[1] == raw else Arrival.EQUIVOCATION
+
+
+def has_passed(theirs: tuple[Stage, int], ours: tuple[Stage, int]) -> bool:
+    """Whether a peer that waits at one place has sent all it will ever send for another.
+
+    Votes come before announcements, and these before parameters, of which several runs are in flight at once.
+    """
+    order = {Stage.VOTE: 0, Stage.ANNOUNCE: 1}
+    here, there = (ours[1], order.get(ours[0], 2)), (theirs[1], order.get(theirs[0], 2))
+    return there > here or (there == here and here[1] < 2)

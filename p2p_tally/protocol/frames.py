@@ -21,11 +21,11 @@ from p2p_tally.protocol.messages import (
     Lost,
     Message,
     News,
+    Notice,
     Ready,
     Relayed,
     Shard,
     Stage,
-    Tidings,
     Vote,
     Waiting,
     Welcome,
@@ -110,7 +110,7 @@ def decode(frame: bytes, limits: Limits) -> Message:
         raise FrameError(f"{len(frame)} bytes, the limit is {limits.frame}", reason="oversized")
     match _unpack(frame, binary=limits.frame):
         case (Kind.VOTE.value | Kind.READY.value, *_) as fields:
-            return _word(fields)
+            return _vote(fields)
         case (Kind.SHARD.value, round, stage, part, data):
             return Shard(round, _stage(stage), part, data)
         case (Kind.ANNOUNCE.value, round, present):
@@ -122,19 +122,19 @@ def decode(frame: bytes, limits: Limits) -> Message:
         case (Kind.WITHDRAW.value, round):
             return Withdraw(round)
         case (Kind.HERE.value | Kind.WAITING.value | Kind.LOST.value, *_) as fields:
-            return _tidings(fields)
+            return _notice(fields)
         case (Kind.WELCOME.value,):
             return Welcome()
         case (Kind.RELAYED.value, origin, hops, int(), *_) as fields:
-            return Relayed(origin, hops, _word(fields[3:]))
+            return Relayed(origin, hops, _vote(fields[3:]))
         case (Kind.NEWS.value, origin, number, int(), *_) as fields:
-            return News(origin, number, _tidings(fields[3:]))
+            return News(origin, number, _notice(fields[3:]))
         case fields:
             raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
 
 
-def _word(fields: tuple[Any, ...]) -> Vote | Ready:
-    """A node's word for a round: the kind and the fields, as its origin sent them."""
+def _vote(fields: tuple[Any, ...]) -> Vote | Ready:
+    """What a node sent for the votes of a round: the kind and the fields, as its origin sent them."""
     match fields:
         case (Kind.VOTE.value, round, ballot):
             return Vote(round, ballot)
@@ -143,7 +143,7 @@ def _word(fields: tuple[Any, ...]) -> Vote | Ready:
     raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
 
 
-def _tidings(fields: tuple[Any, ...]) -> Tidings:
+def _notice(fields: tuple[Any, ...]) -> Notice:
     match fields:
         case (Kind.HERE.value, round):
             return Here(round)

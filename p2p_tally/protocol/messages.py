@@ -247,7 +247,7 @@ class Waiting:
     stage: ClassVar[Stage] = Stage.HANDSHAKE
     payload: ClassVar[int] = 0
     round: int
-    at: Stage  # what it waits for; its own word for that has gone out
+    at: Stage  # what it waits for; its own message for that has gone out
 
     def __post_init__(self) -> None:
         _round(self.round)
@@ -264,10 +264,10 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """Another node's word for a round, passed on. The ledger books it as what it carries."""
+    """Another node's vote for a round, passed on. The ledger books it as what it carries."""
 
     kind: ClassVar[Kind] = Kind.RELAYED
-    origin: int  # whose word it is: its place among the members in name order
+    origin: int  # whose vote it is: its place among the members in name order
     hops: int  # links that it has travelled when it arrives
     message: Vote | Ready
 
@@ -299,7 +299,7 @@ class Lost:
         _bytes(self.missing, "missing")
 
 
-Tidings = Here | Waiting | Lost
+Notice = Here | Waiting | Lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +311,7 @@ class News:
     payload: ClassVar[int] = 0
     origin: int  # who says it: its place among the members in name order
     number: int  # by which a second copy is known
-    message: Tidings
+    message: Notice
 
     def __post_init__(self) -> None:
         _number(self.origin, "origin")

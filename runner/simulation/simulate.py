@@ -149,11 +149,11 @@ class Exact:
 
     async def _play(self) -> None:
         for node in self.nodes:  # every door is open before the first frame is sent
-            await node.transport.start(node)
+            await node.transport.start(node.step)
         async with asyncio.TaskGroup() as group:
             for node in self.nodes:
                 # Nodes that go on from a checkpoint said where they are when the run began.
-                group.create_task(node.run(announce=node.round == 0))
+                group.create_task(node.run(announce=node.position.round == 0))
 
     def peers(self) -> Iterable[Learner]:
         return self.learners
@@ -164,12 +164,11 @@ class Exact:
             for node in self.nodes
             for key, tensor in node.learner.state().items()
         }
-        return State(tensors, {node.name: {"warmup": node.warmup, "merged_at": node.merged_at} for node in self.nodes})
+        return State(tensors, {node.name: node.position.notes() for node in self.nodes})
 
     def restore(self, round: int, state: State) -> None:
         for node in self.nodes:
-            node.round = round
-            node.warmup, node.merged_at = state.notes[node.name]["warmup"], state.notes[node.name]["merged_at"]
+            node.position.restore(round, state.notes[node.name])
             node.learner.restore({key: state.tensors[f"{node.name}/{key}"] for key in node.learner.state()})
 
 

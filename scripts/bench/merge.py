@@ -25,37 +25,28 @@ from pathlib import Path
 
 import numpy as np
 
-from p2p_tally.ids import NodeName, ranked_names
+from p2p_tally.config import Federation
+from p2p_tally.ids import ranked_names
+from p2p_tally.node.formats import message_limits
 from p2p_tally.node.links.addresses import Address
-from p2p_tally.node.links.outbox import Outbox, framed_bytes
+from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.node.links.websocket import WebSocketTransport
-from p2p_tally.node.merges.exchange import MergeExchange
-from p2p_tally.node.step.mailbox import Mailbox
+from p2p_tally.node.merges.all_reduce import AllReduce
+from p2p_tally.node.merges.exchange import Peers
+from p2p_tally.node.position import Position
+from p2p_tally.node.service.startup import Startup
+from p2p_tally.node.step.step import Step
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.changes import ChangeFormat
-from p2p_tally.protocol.frames import VERSION, Limits
+from p2p_tally.protocol.deadlines import Deadlines
+from p2p_tally.protocol.frames import VERSION
 from p2p_tally.protocol.handshake import fields_digest
 from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import Hello
 from p2p_tally.protocol.segments import runs, segments
+from p2p_tally.topologies import build
 
 READ = 1 << 18
-
-
-class Inbox:
-    """The transport's events, straight to a mailbox."""
-
-    def __init__(self, mailbox: Mailbox) -> None:
-        self.mailbox = mailbox
-
-    def deliver(self, peer: NodeName, frame: bytes) -> bool:
-        return self.mailbox.deliver(peer, frame, framed_bytes(peer, self.mailbox.name, len(frame)))
-
-    def link_up(self, peer: NodeName, _hello: Hello) -> None:
-        self.mailbox.found(peer, awaited=True)
-
-    def link_down(self, peer: NodeName) -> None:
-        self.mailbox.lost(peer)
 
 
 async def ours(rank: int, ports: list[int], listener: socket.socket, vector: np.ndarray, parent: Connection) -> None:
@@ -63,16 +54,24 @@ async def ours(rank: int, ports: list[int], listener: socket.socket, vector: np.
     name = names[rank]
     peers = {peer: Address("127.0.0.1", port) for peer, port in zip(names, ports, strict=True) if peer != name}
     hello = Hello(VERSION, name, 0, False, (0,), (), fields_digest(()), ())
-    limits = Limits.of(1, len(names), merging=True)
-    ledger = Ledger()
-    mailbox = Mailbox(name, peers, limits, BallotFormat("byte", 1, 2), ledger)
+    federation = Federation(nodes=len(names), rounds=1_000_000, warmup=0, merge_every=1)
+    topology, ballots, position = build("mesh", names), BallotFormat("byte", 1, 2), Position(federation)
     transport = WebSocketTransport(
-        name, Address("127.0.0.1", ports[rank]), peers, lambda: hello, random.Random(rank), listener
+        name,
+        Address("127.0.0.1", ports[rank]),
+        peers,
+        lambda: hello,
+        message_limits(federation, ballots, len(names)),
+        random.Random(rank),
+        listener,
     )
-    transport.limit_to(limits)
-    exchange = MergeExchange(name, names, mailbox, Outbox(name, transport, ledger), lambda: 120.0)
-    await transport.start(Inbox(mailbox))
-    await transport.all_up()
+    outbox, deadlines = Outbox(name, transport, Ledger()), Deadlines(120.0)
+    step = Step(
+        name, federation, topology, transport, outbox, position, ballots, lambda _: None, deadlines, time.perf_counter
+    )
+    exchange = AllReduce(Peers(name, step.roster, outbox, step.gather, step.inbox.refuse))
+    await transport.start(step)
+    await Startup(transport, topology, step, position, deadlines.timeout).wait()
     before = memory("VmRSS")
     reset_peak()
     round = 0
@@ -80,10 +79,10 @@ async def ours(rank: int, ports: list[int], listener: socket.socket, vector: np.
     while await asyncio.to_thread(parent.recv):
         round += 1
         started = time.perf_counter()
-        average = await exchange.all_reduce(round, vector)
+        merged = await exchange.merge(round, vector)
         elapsed = time.perf_counter() - started
-        assert average is not None
-        del average
+        assert merged.average is not None
+        del merged
         parent.send((elapsed, memory("VmHWM") - before))
     await transport.close()
 

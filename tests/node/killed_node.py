@@ -6,11 +6,12 @@ SIGKILL from inside, at an exact place in the round, is what kill -9 from outsid
 import os
 import signal
 import sys
-from typing import Any
 
 from p2p_tally import cli
-from p2p_tally.node.merges.exchange import MergeExchange
-from p2p_tally.node.node import Node
+from p2p_tally.ids import NodeName
+from p2p_tally.node.links.outbox import Outbox
+from p2p_tally.node.position import Position
+from p2p_tally.protocol.messages import Message, Shard
 
 
 def die() -> None:
@@ -18,27 +19,22 @@ def die() -> None:
 
 
 def arm(moment: str, at: int) -> None:
-    poll, merge, send = Node._poll, Node._merge, MergeExchange._send
+    """`before-vote`, `before-merge`: as that phase begins. `inside-merge`: one peer gets its run, the others do not."""
+    enter, stream = Position.enter, Outbox.stream
+    phase = moment.removeprefix("before-")
 
-    async def poll_or_die(self: Node, r: int, own: Any) -> Any:
-        if r == at and moment == "before-vote":
+    def enter_or_die(self: Position, began: str) -> None:
+        if (self.round + 1, began) == (at, phase):
             die()
-        return await poll(self, r, own)
+        enter(self, began)
 
-    async def merge_or_die(self: Node, r: int) -> bool:
-        if r == at and moment == "before-merge":
+    async def stream_or_die(self: Outbox, peer: NodeName, message: Message) -> None:
+        await stream(self, peer, message)
+        if moment == "inside-merge" and isinstance(message, Shard) and message.round == at:
+            await self.transport.close()
             die()
-        return await merge(self, r)
 
-    async def send_or_die(self: MergeExchange, round: int, stage: Any, part: int, data: Any) -> None:
-        if round == at and moment == "inside-merge":
-            # One peer gets its run, the others do not.
-            await send(self, round, stage, part, list(data)[:1])
-            await self.outbox.transport.close()
-            die()
-        await send(self, round, stage, part, data)
-
-    Node._poll, Node._merge, MergeExchange._send = poll_or_die, merge_or_die, send_or_die  # type: ignore[method-assign]
+    Position.enter, Outbox.stream = enter_or_die, stream_or_die  # type: ignore[method-assign]
 
 
 moment, at = sys.argv[1], int(sys.argv[2])

@@ -55,9 +55,7 @@ async def test_a_node_that_waits_is_alive_but_not_ready(tmp_path: Path) -> None:
 
 async def test_status_and_metrics_of_a_run(tmp_path: Path) -> None:
     federation = small(nodes=3, rounds=30, eval_every=1)
-    daemons = make_daemons(federation, tmp_path, admin="127.0.0.1:0")
     seen: list[tuple[dict[str, object], str]] = []
-    first = daemons[0]
 
     async def look() -> None:
         async with aiohttp.ClientSession() as session:
@@ -68,10 +66,11 @@ async def test_status_and_metrics_of_a_run(tmp_path: Path) -> None:
     looks: list[asyncio.Task[None]] = []
 
     def on_line(line: dict[str, object]) -> None:
-        if line["round"] == 20:
+        if (line["name"], line["round"]) == ("node-0", 20):
             looks.append(asyncio.get_running_loop().create_task(look()))
 
-    first.recorder.on_line = on_line
+    daemons = make_daemons(federation, tmp_path, on_line, admin="127.0.0.1:0")
+    first = daemons[0]
     # The others stay until node-0 has been looked at.
     async with asyncio.timeout(60):
         tasks = [asyncio.create_task(daemon.run()) for daemon in daemons[1:]]

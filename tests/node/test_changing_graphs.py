@@ -31,7 +31,7 @@ def count_links(daemons: list[Daemon]) -> tuple[dict[str, int], list[tuple[str, 
 
         def down(peer: NodeName, daemon: Daemon = daemon, link_down: Any = daemon.link_down) -> None:
             link_down(peer)
-            if daemon.node.phase != "done" and peer not in daemon.node.mailbox.left:
+            if daemon.node.position.phase != "done" and peer not in daemon.node.step.roster.left:
                 lost.append((daemon.name, peer))
 
         daemon.link_up, daemon.link_down = count, down  # type: ignore[method-assign]
@@ -97,7 +97,7 @@ async def test_one_that_is_killed_is_missed_and_taken_back(tmp_path: Path) -> No
     """Links that are idle when it dies are found dead when they are dialled, or cost a deadline; then it is back."""
     federation = small(nodes=6, rounds=100, warmup=0, eval_every=100, merge_every=0, topology="matchings")
     daemons, counts = await kill_and_return(federation, tmp_path, barrier_timeout=2)
-    assert max(max(daemon.node.mailbox.missed.values(), default=0) for daemon in daemons[:-1]) <= 2
+    assert max(max(daemon.node.step.roster.missed.values(), default=0) for daemon in daemons[:-1]) <= 2
     for answers in counts.values():
         assert answers[-5:] == [2] * 5
 

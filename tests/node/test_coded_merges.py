@@ -1,7 +1,8 @@
 """Coded merges over the memory transport: identical bits, nothing lost, and whole parameters where bases differ."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from test_merge_exchange import GUARD, SMALL_RUN, Member, bits, make, make_vecto
 
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.feedback import ErrorFeedback
-from p2p_tally.node.merges.contributions import Merged
+from p2p_tally.node.merges.exchange import Merged
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.messages import Announce, Shard, Stage
+from p2p_tally.protocol.peers import Event
 
 DENSE = [ChangeFormat("bfloat16"), ChangeFormat("int8")]
 SPARSE = [ChangeFormat("float32", 0.2), ChangeFormat("int8", 0.2)]
@@ -28,15 +30,15 @@ class Peer:
         self.member = member
         self.vector = vector
         self.feedback = ErrorFeedback(torch.from_numpy(vector), common_start=False)
-        member.exchange.format = coding
+        self.coding = coding
 
     async def merge(self, round: int) -> Merged | None:
-        merged = await self.member.exchange.all_reduce(round, self.vector, self.feedback)
-        if merged is not None:
+        merged = await self.member.all_reduce(round, self.vector, self.coding, self.feedback)
+        if merged.average is not None:
             self.vector = merged.average.copy()
             if merged.kept is not None:
                 self.feedback.settle(self.vector, merged.kept)
-        return merged
+        return None if merged.average is None else merged
 
     def state(self) -> tuple[bytes, bytes, bytes]:
         return self.vector.tobytes(), self.feedback.base.tobytes(), self.feedback.residual.tobytes()
@@ -135,7 +137,7 @@ async def test_where_bases_differ_all_send_whole_parameters_and_then_agree_again
         peer.member.link_down(absent.member.name)
     assert None not in await merge(others, 4)
     for peer in others:
-        peer.member.mailbox.found(absent.member.name, awaited=True)
+        peer.member.roster[absent.member.name].on(Event.LINK_UP)
     train(peers, 5)
     spent = [sent(peer) for peer in peers]
     expected = plain_mean([peer.vector + peer.feedback.residual for peer in peers])
@@ -168,20 +170,16 @@ async def test_a_merge_that_is_refused_changes_nothing(stage: Stage, how: Callab
     """Neither parameters nor base nor residual; and the next merge is as if the broken one had not been."""
     coding = ChangeFormat("int8")
     peers, twins = [await make_peers(3, 3 * 2 * SMALL_RUN, coding) for _ in range(2)]
-    liar = peers[1].member.exchange
-    send = liar._send
 
-    async def send_bad(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
-        if (round, at) == (8, stage):
-            parts = [(peer, how(data)) for peer, data in parts]
-        await send(round, at, number, parts)
+    def send_bad(_peer: NodeName, run: Shard) -> Shard:
+        return replace(run, data=how(run.data)) if (run.round, run.stage) == (8, stage) else run
 
     with runs_of(SMALL_RUN):
         for group in (peers, twins):
             await merge(group, 4)
             train(group, 1)
         before = [peer.state() for peer in peers]
-        liar._send = send_bad  # type: ignore[method-assign]
+        peers[1].member.outbox.tamper = send_bad
         results = await merge(peers, 8)
         honest = [rank for rank in range(3) if rank != 1]
         assert all(results[rank] is None for rank in honest)
@@ -214,11 +212,10 @@ async def test_mixing_leaves_the_mean_where_it_was(length: int, coding: ChangeFo
     weights = [dict.fromkeys(own, 0.25) for own in ring(5)]
     for member, own in zip(members, weights, strict=True):
         own[member.name] = 0.5  # symmetric, and rows sum to 1: the mean over all stays
-        member.exchange.format = coding
     with runs_of(SMALL_RUN):
         async with asyncio.timeout(GUARD):
             results = await asyncio.gather(
-                *(m.exchange.mix(4, vector, own) for m, vector, own in zip(members, vectors, weights, strict=True))
+                *(m.mix(4, vector, own, coding) for m, vector, own in zip(members, vectors, weights, strict=True))
             )
         sent_runs = [message for _, message in members[0].heard if isinstance(message, Shard)]
         assert sum(len(shard.data) for shard in sent_runs) == 2 * sum(
@@ -227,7 +224,7 @@ async def test_mixing_leaves_the_mean_where_it_was(length: int, coding: ChangeFo
         # What everybody's parameters are to the others, cut into the runs that travelled.
         cut = range(0, length, SMALL_RUN)
         seen = [np.concatenate([coding.rounded(v[s : s + SMALL_RUN]) for s in cut] or [v]) for v in vectors]
-    averages = [result.average for result in results if result is not None]
+    averages = [result.average for result in results if result.average is not None]
     assert len(averages) == 5
     by_name = {member.name: rounded for member, rounded in zip(members, seen, strict=True)}
     for rank, average in enumerate(averages):
@@ -257,10 +254,9 @@ async def test_a_neighbour_with_what_cannot_be_coded_says_so() -> None:
     """Nobody here has a deadline: who is not told, hangs."""
     members, vectors, weights = await make(3), make_vectors(3, 9), ring(3)
     vectors[1][4] = np.nan
-    for member in members:
-        member.exchange.format = ChangeFormat("int8")
+    coding = ChangeFormat("int8")
     async with asyncio.timeout(GUARD):
         results = await asyncio.gather(
-            *(m.exchange.mix(4, vector, own) for m, vector, own in zip(members, vectors, weights, strict=True))
+            *(m.mix(4, vector, own, coding) for m, vector, own in zip(members, vectors, weights, strict=True))
         )
-    assert [bits(result.average) if result else None for result in results] == [None] * 3
+    assert [bits(result.average) for result in results] == [None] * 3

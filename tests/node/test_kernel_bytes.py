@@ -29,7 +29,7 @@ async def test_framed_bytes_are_what_the_sockets_carried(method: str, tmp_path: 
             # and who has read that from everybody has read all.
             await everyone_done.wait()
             async with asyncio.timeout(30):
-                while len(daemon.node.mailbox.left) < len(daemon.transport.peers):
+                while len(daemon.node.step.roster.left) < len(daemon.transport.peers):
                     await asyncio.sleep(0.01)
             await everyone_done.wait()
             for peer, link in daemon.transport.links.items():
@@ -49,7 +49,7 @@ async def test_framed_bytes_are_what_the_sockets_carried(method: str, tmp_path: 
         daemon.node.ledger.settle()
         for peer in daemon.transport.peers:
             booked = sum(count.framed for (sender, _), count in daemon.node.ledger.received.items() if sender == peer)
-            hello = len(frames.encode(daemon._hello()))
+            hello = len(frames.encode(daemon.hello()))
             extra = carried[daemon.name, peer] - booked
             assert 0 <= extra - hello <= UPGRADE, (daemon.name, peer, extra, hello)
             assert booked > 300

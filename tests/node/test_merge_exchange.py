@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,23 +12,57 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName, in_order, ranked_names
+from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
-from p2p_tally.node.links.outbox import Outbox, framed_bytes
-from p2p_tally.node.merges.exchange import MergeExchange, participants
-from p2p_tally.node.step.mailbox import Mailbox
+from p2p_tally.node.links.outbox import Outbox
+from p2p_tally.node.merges.all_reduce import AllReduce, participants
+from p2p_tally.node.merges.contributions import PLAIN
+from p2p_tally.node.merges.exchange import Merged, Peers
+from p2p_tally.node.merges.mixing import Mixing
+from p2p_tally.node.position import Position
+from p2p_tally.node.step.step import Step
 from p2p_tally.protocol import frames
 from p2p_tally.protocol import segments as cutting
 from p2p_tally.protocol.ballots import BallotFormat
+from p2p_tally.protocol.changes import ChangeFormat
+from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.frames import CHUNK_BYTES, Limits
 from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Announce, Hello, Message, Shard, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
+from p2p_tally.topologies import build
 
 SMALL_RUN = 4  # parameters, in place of 65,536
 SOON = 0.03  # a deadline that a test lets pass
 GUARD = 10.0  # whoever hangs is cut off here, and the test fails
+
+
+# What becomes of a run that a member is about to send: another one, none, or an exception.
+Tamper = Callable[[NodeName, Shard], Shard | None]
+
+
+class TamperedOutbox(Outbox):
+    """An outgoing side that a test may have a hand in."""
+
+    tamper: Tamper | None = None
+
+    async def stream(self, peer: NodeName, message: Message) -> None:
+        sent = self.tamper(peer, message) if self.tamper and isinstance(message, Shard) else message
+        if sent is not None:
+            await super().stream(peer, sent)
+
+
+class GivenWeights:
+    """A graph as mixing sees it: the weights of each member."""
+
+    def __init__(self, weights: dict[NodeName, float]) -> None:
+        self._weights = weights
+
+    def weights(self, _member: str, _round: int) -> dict[NodeName, float]:
+        return self._weights
 
 
 class Member:
@@ -37,24 +72,47 @@ class Member:
         self, name: NodeName, members: list[NodeName], network: MemoryNetwork, patience: float | None = None
     ) -> None:
         self.name = name
-        self.ledger = Ledger()
         self.heard: list[tuple[NodeName, Message]] = []
-        peers = [member for member in members if member != name]
-        limits = Limits.of(16, len(members), merging=True)
-        self.mailbox = Mailbox(name, peers, limits, BallotFormat("byte", 16, 10), self.ledger)
         self.transport = MemoryTransport(network, name)
-        self.outbox = Outbox(name, self.transport, self.ledger)
-        self.exchange = MergeExchange(name, members, self.mailbox, self.outbox, lambda: patience)
+        self.ledger = Ledger()
+        self.outbox = TamperedOutbox(name, self.transport, self.ledger)
+        self.deadlines = Deadlines(patience)
+        federation = Federation(rounds=1000, warmup=0, merge_every=4)
+        self.step = Step(
+            name,
+            federation,
+            build("mesh", members),
+            self.transport,
+            self.outbox,
+            Position(federation),
+            BallotFormat("byte", 16, 10),
+            lambda _: None,
+            self.deadlines,
+            lambda: 0.0,
+        )
+        self.roster, self.arrivals = self.step.roster, self.step.inbox.arrivals
+        self._peers = Peers(name, self.roster, self.outbox, self.step.gather, self.step.inbox.refuse)
+
+    async def all_reduce(
+        self, round: int, vector: np.ndarray, format: ChangeFormat = PLAIN, feedback: ErrorFeedback | None = None
+    ) -> Merged:
+        return await AllReduce(self._peers, format, feedback).merge(round, vector)
+
+    async def mix(
+        self, round: int, vector: np.ndarray, weights: dict[NodeName, float], format: ChangeFormat = PLAIN
+    ) -> Merged:
+        graph: Any = GivenWeights(weights)
+        return await Mixing(self._peers, graph, format).merge(round, vector)
 
     def deliver(self, peer: NodeName, frame: bytes) -> bool:
-        self.heard.append((peer, frames.decode(frame, self.mailbox.limits)))
-        return self.mailbox.deliver(peer, frame, framed_bytes(peer, self.name, len(frame)))
+        self.heard.append((peer, frames.decode(frame, Limits.of(16, 100, merging=True))))
+        return self.step.deliver(peer, frame)
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
         raise AssertionError("a memory network has no links")
 
     def link_down(self, peer: NodeName) -> None:
-        self.mailbox.lost(peer)
+        self.step.link_down(peer)
 
     def withdrawals(self) -> set[NodeName]:
         return {peer for peer, message in self.heard if isinstance(message, Withdraw)}
@@ -72,9 +130,9 @@ async def make(count: int, patience: float | None = None) -> list[Member]:
 async def all_reduce(members: list[Member], vectors: list[np.ndarray], round: int = 4) -> list[np.ndarray | None]:
     async with asyncio.timeout(GUARD):
         results = await asyncio.gather(
-            *(member.exchange.all_reduce(round, vector) for member, vector in zip(members, vectors, strict=True))
+            *(member.all_reduce(round, vector) for member, vector in zip(members, vectors, strict=True))
         )
-    return [None if result is None else result.average for result in results]
+    return [result.average for result in results]
 
 
 async def mix(
@@ -82,12 +140,9 @@ async def mix(
 ) -> list[np.ndarray | None]:
     async with asyncio.timeout(GUARD):
         results = await asyncio.gather(
-            *(
-                member.exchange.mix(round, vector, own)
-                for member, vector, own in zip(members, vectors, weights, strict=True)
-            )
+            *(member.mix(round, vector, own) for member, vector, own in zip(members, vectors, weights, strict=True))
         )
-    return [None if result is None else result.average for result in results]
+    return [result.average for result in results]
 
 
 def make_vectors(count: int, length: int, seed: int = 0) -> list[np.ndarray]:
@@ -214,7 +269,7 @@ async def test_everyone_ends_with_the_bits_of_the_plain_mean(count: int, length:
         assert sum(count.payload for count in counts) == 2 * (count - 1) * 4 * size
     sent = sum(member.ledger.total_sent().framed for member in members)
     assert sent == sum(member.ledger.total_received().framed for member in members)
-    assert set().union(*(member.mailbox.arrivals for member in members)) <= {"recorded", "early"}
+    assert set().union(*(member.arrivals for member in members)) <= {"recorded", "early"}
 
 
 def test_the_order_of_these_sums_shows() -> None:
@@ -291,7 +346,7 @@ async def test_links_of_uneven_speed_change_nothing(kind: str, seed: int, small_
         assert len({bits(result) for result in results}) == 1
         assert results[0] is not None
     for member in members:
-        assert set(member.mailbox.arrivals) <= {"recorded", "early"}
+        assert set(member.arrivals) <= {"recorded", "early"}
     for pump in slow.pumps:
         pump.cancel()
 
@@ -307,11 +362,11 @@ async def test_one_that_does_not_announce_itself_is_left_out(absent: int, small_
     results = await all_reduce(members, vectors)
     assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
     for member in members:
-        assert member.mailbox.silent == {gone.name}
-        assert member.mailbox.missed == {gone.name: 1}
+        assert member.roster.silent == {gone.name}
+        assert member.roster.missed == {gone.name: 1}
     # From then on nobody waits for it.
     for member in members:
-        member.exchange.timeout = lambda: None
+        member.deadlines.fixed = None
     results = await all_reduce(members, vectors, round=8)
     assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
 
@@ -319,7 +374,7 @@ async def test_one_that_does_not_announce_itself_is_left_out(absent: int, small_
 async def test_one_that_another_cannot_reach_is_left_out_by_all(small_runs: None) -> None:
     """node-0 has no link to node-3: so it says, and all four agree on the other three."""
     members, vectors = await make(4), make_vectors(4, 50)
-    members[0].mailbox.lost(members[3].name)
+    members[0].link_down(members[3].name)
     results = await all_reduce(members, vectors)
     assert [bits(result) for result in results[:3]] == [bits(plain_mean(vectors[:3]))] * 3
     assert results[3] is None
@@ -337,24 +392,25 @@ async def test_one_that_dies_inside_the_merge(stage: Stage, part: int, small_run
     """Its links break: the others drop the mean, or all have it. Nobody has a part of it, and nobody hangs."""
     members, vectors = await make(4), make_vectors(4, 4 * SMALL_RUN * 4)
     dying, others = members[1], [members[0], *members[2:]]
-    send = dying.exchange._send
+    sent: list[NodeName] = []
 
-    async def send_or_die(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
-        if (at, number) == (stage, part):
-            await send(round, at, number, list(parts)[:1])
-            for member in others:
-                member.link_down(dying.name)
-            raise ConnectionError("killed")
-        await send(round, at, number, parts)
+    def die_after_the_first(peer: NodeName, run: Shard) -> Shard:
+        if (run.stage, run.part) == (stage, part):
+            if sent:
+                for member in others:
+                    member.link_down(dying.name)
+                raise ConnectionError("killed")
+            sent.append(peer)
+        return run
 
-    dying.exchange._send = send_or_die  # type: ignore[method-assign]
+    dying.outbox.tamper = die_after_the_first
     async with asyncio.timeout(GUARD):
         results = await asyncio.gather(
-            *(member.exchange.all_reduce(4, vector) for member, vector in zip(members, vectors, strict=True)),
+            *(member.all_reduce(4, vector) for member, vector in zip(members, vectors, strict=True)),
             return_exceptions=True,
         )
     assert isinstance(results.pop(1), ConnectionError)
-    assert all(result is None for result in results)
+    assert all(isinstance(result, Merged) and result.average is None for result in results)
     # The next merge, without it, is whole.
     living = [vectors[0], *vectors[2:]]
     results = await all_reduce(others, living, round=8)
@@ -390,14 +446,13 @@ def spoilt(data: bytes, how: Callable[..., np.ndarray]) -> bytes:
 
 def spoil(member: Member, stage: Stage, part: int, victims: list[NodeName], how: Callable[..., np.ndarray]) -> None:
     """Let a member send a bad run to some, at one place of the merge of round 4."""
-    send = member.exchange._send
 
-    async def send_bad(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
-        if (round, at, number) == (4, stage, part):
-            parts = [(peer, spoilt(run, how) if peer in victims else run) for peer, run in parts]
-        await send(round, at, number, parts)
+    def send_bad(peer: NodeName, run: Shard) -> Shard:
+        if (run.round, run.stage, run.part) == (4, stage, part) and peer in victims:
+            return replace(run, data=spoilt(run.data, how))
+        return run
 
-    member.exchange._send = send_bad  # type: ignore[method-assign]
+    member.outbox.tamper = send_bad
 
 
 REASONS = {not_finite: "not-finite", infinite: "not-finite", too_short: "shape", too_long: "shape"}
@@ -415,7 +470,7 @@ async def test_a_bad_run_is_refused_and_the_merge_dropped_by_all(
     spoil(liar, Stage.SCATTER, part, [victim.name], how)
     results = await all_reduce(members, vectors)
     assert all(result is None for result in results)
-    assert victim.mailbox.arrivals[REASONS[how]] == 1
+    assert victim.arrivals[REASONS[how]] == 1
     assert all(member.withdrawals() == {other.name for other in members if other is not member} for member in members)
     # What is left of it is not in the way of the next.
     results = await all_reduce(members, vectors, round=8)
@@ -432,7 +487,7 @@ async def test_after_a_broken_merge_the_next_is_whole_over_uneven_links_too(seed
     assert all(result is None for result in await all_reduce(members, vectors))
     results = await all_reduce(members, vectors, round=8)
     assert {bits(result) for result in results} == {bits(plain_mean(vectors))}
-    assert all(member.mailbox.arrivals["too-far-ahead"] == 0 for member in members)
+    assert all(member.arrivals["too-far-ahead"] == 0 for member in members)
     for pump in slow.pumps:
         pump.cancel()
 
@@ -549,7 +604,7 @@ async def test_a_bad_run_in_mixing_costs_its_receiver_the_merge_and_nobody_else(
     spoil(members[1], Stage.VECTOR, part, [members[2].name], how)
     results = await mix(members, vectors, weights)
     assert results[2] is None
-    assert members[2].mailbox.arrivals[REASONS[how]] == 1
+    assert members[2].arrivals[REASONS[how]] == 1
     by_name = {member.name: vector for member, vector in zip(members, vectors, strict=True)}
     for rank in (0, 1, 3, 4):
         expected = weighted({name: by_name[name] for name in weights[rank]}, weights[rank])
@@ -558,13 +613,7 @@ async def test_a_bad_run_in_mixing_costs_its_receiver_the_merge_and_nobody_else(
 
 async def test_after_a_bad_run_nothing_more_is_expected_of_its_sender(small_runs: None) -> None:
     members, vectors = await make(2), make_vectors(2, 7 * SMALL_RUN)
-    send = members[0].exchange._send
-
-    async def send_bad_and_stop(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
-        if number == 0:
-            await send(round, at, number, [(peer, spoilt(run, not_finite)) for peer, run in parts])
-
-    members[0].exchange._send = send_bad_and_stop  # type: ignore[method-assign]
+    members[0].outbox.tamper = lambda _, run: replace(run, data=spoilt(run.data, not_finite)) if run.part == 0 else None
     even = {member.name: 0.5 for member in members}
     results = await mix(members, vectors, [even, even])
     assert results[1] is None
@@ -574,26 +623,22 @@ async def test_after_a_bad_run_nothing_more_is_expected_of_its_sender(small_runs
 async def test_a_neighbour_that_dies_while_mixing(small_runs: None) -> None:
     members, vectors, weights = await make(5), make_vectors(5, 7 * SMALL_RUN), ring(5)
     dying = members[1]
-    send = dying.exchange._send
 
-    async def send_or_die(round: int, at: Stage, number: int, parts: Iterable[tuple[NodeName, bytes]]) -> None:
-        if number == 3:
+    def die(_peer: NodeName, run: Shard) -> Shard:
+        if run.part == 3:
             for neighbour in (members[0], members[2]):
                 neighbour.link_down(dying.name)
             raise ConnectionError("killed")
-        await send(round, at, number, parts)
+        return run
 
-    dying.exchange._send = send_or_die  # type: ignore[method-assign]
+    dying.outbox.tamper = die
     async with asyncio.timeout(GUARD):
         results: list[Any] = await asyncio.gather(
-            *(
-                member.exchange.mix(4, vector, own)
-                for member, vector, own in zip(members, vectors, weights, strict=True)
-            ),
+            *(member.mix(4, vector, own) for member, vector, own in zip(members, vectors, weights, strict=True)),
             return_exceptions=True,
         )
     assert isinstance(results[1], ConnectionError)
-    assert results[0] is None and results[2] is None
+    assert results[0].average is None and results[2].average is None
     by_name = {member.name: vector for member, vector in zip(members, vectors, strict=True)}
     for rank in (3, 4):  # their neighbours gave them everything
         expected = weighted({name: by_name[name] for name in weights[rank]}, weights[rank])

@@ -13,6 +13,7 @@ from p2p_tally.config import Federation
 from p2p_tally.node.node import Node
 from p2p_tally.node.reports import RoundReport
 from p2p_tally.node.service.daemon import Daemon
+from p2p_tally.node.step.relay import RelayedVotes
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.messages import Here, Lost, News, Relayed, Stage, Vote, Waiting
 from p2p_tally.runner.simulation.simulate import simulate
@@ -38,7 +39,7 @@ async def kill_and_return(
     """A run in which node-3 is killed before round 5 and started again: those that finished, and their answers."""
     daemons = make_daemons(federation, out, barrier_timeout=barrier_timeout, checkpoint_every=0)
     first = daemons[3]
-    second = Daemon(federation, first.settings, membership=True, inherited=first.transport._inherited.dup())
+    second = Daemon(federation, first.settings, membership=True, inherited=first.transport.inherited.dup())
     others = [*daemons[:3], *daemons[4:]]
     counts = count_answers([*others, second])
     kill_at(first, 5)
@@ -80,7 +81,7 @@ async def test_a_relay_that_hangs_costs_everyone_one_deadline_and_only_its_own_v
     federation = small(nodes=8, rounds=6, warmup=0, eval_every=6, merge_every=0, topology="ring", hops="all")
     daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
     understudy, others = daemons[0], daemons[1:]
-    understudy.transport._inherited.close()
+    understudy.transport.inherited.close()
     counts = count_answers(others)
     async with aiohttp.ClientSession() as session:
         fake = FakePeer(session, understudy)
@@ -90,7 +91,7 @@ async def test_a_relay_that_hangs_costs_everyone_one_deadline_and_only_its_own_v
     understudy.worker.shutdown()
     assert all(result["finished"] for result in results)
     for daemon in others:  # those further away may hear of it before their own deadline
-        missed = daemon.node.mailbox.missed
+        missed = daemon.node.step.roster.missed
         assert missed[FAKE] == 1 if FAKE in daemon.addresses else missed[FAKE] <= 1
         assert missed.total() == missed[FAKE]
     assert all(answers == [7] * 6 for answers in counts.values())
@@ -106,7 +107,7 @@ async def test_a_slow_node_far_away_is_waited_for(tmp_path: Path) -> None:
     train = daemons[1].learner.train
 
     def train_slowly() -> None:
-        if daemons[1].node.round == 2:
+        if daemons[1].node.position.round == 2:
             time.sleep(2)
         train()
 
@@ -121,7 +122,7 @@ async def test_a_lying_relay_is_refused_where_it_can_be_known(tmp_path: Path) ->
     federation = small(nodes=5, rounds=5, warmup=0, eval_every=5, merge_every=0, topology="ring", hops=2)
     daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
     understudy, others = daemons[0], daemons[1:]
-    understudy.transport._inherited.close()
+    understudy.transport.inherited.close()
     victim = daemons[1]
     async with aiohttp.ClientSession() as session:
         fake = FakePeer(session, understudy)
@@ -132,7 +133,7 @@ async def test_a_lying_relay_is_refused_where_it_can_be_known(tmp_path: Path) ->
             (Relayed(2, 2, Vote(2, ballot(victim))), "hops"),  # node-2 is two from node-0: it takes three
             (Relayed(1, 2, Vote(1, ballot(victim))), "origin"),  # the victim's own
             (Relayed(99, 2, Vote(1, ballot(victim))), "origin"),
-            (Relayed(4, 2, Vote(900, ballot(victim))), "too-far-ahead"),  # would take the place of node-4's next
+            (Relayed(4, 2, Vote(5, ballot(victim))), "too-far-ahead"),  # would take the place of node-4's next
             (Relayed(4, 2, Vote(2, b"\x0b" * 16)), "ballot-class"),  # of a round that node-4 cannot be in yet
             (News(77, 1, Here(1)), "origin"),
         ]
@@ -144,7 +145,7 @@ async def test_a_lying_relay_is_refused_where_it_can_be_known(tmp_path: Path) ->
         results = await running
     understudy.worker.shutdown()
     assert all(result["finished"] for result in results)
-    arrivals = victim.node.mailbox.arrivals
+    arrivals = victim.node.step.inbox.arrivals
     for _, reason in tales:
         assert arrivals[reason] == sum(reason == other for _, other in tales), reason
     assert arrivals["equivocation"] + arrivals["late"] >= 1
@@ -153,17 +154,17 @@ async def test_a_lying_relay_is_refused_where_it_can_be_known(tmp_path: Path) ->
 
 async def test_where_votes_travel_one_hop_nothing_is_passed_on(tmp_path: Path) -> None:
     daemons = make_daemons(small(nodes=3), tmp_path)
-    mailbox = daemons[0].node.mailbox
+    inbox = daemons[0].node.step.inbox
     for message in (
         Relayed(2, 2, Vote(1, ballot(daemons[0]))),
         News(1, 7, Waiting(1, Stage.VOTE)),
         News(1, 8, Lost(b"")),
     ):
-        assert mailbox.deliver(daemons[1].name, frames.encode(message), 10) is False
-    assert mailbox.arrivals["unknown-kind"] == 3
+        assert inbox.deliver(daemons[1].name, frames.encode(message), 10) is False
+    assert inbox.arrivals["unknown-kind"] == 3
     for daemon in daemons:
         daemon.worker.shutdown()
-        daemon.transport._inherited.close()
+        daemon.transport.inherited.close()
 
 
 async def test_one_that_comes_back_is_heard_everywhere_and_the_trees_serve_again(tmp_path: Path) -> None:
@@ -172,17 +173,18 @@ async def test_one_that_comes_back_is_heard_everywhere_and_the_trees_serve_again
     for answers in counts.values():
         assert answers[-5:] == [6] * 5
     for daemon in daemons:
-        assert daemon.node.relays is not None and not daemon.node.relays._lost
+        votes = daemon.node.step.votes
+        assert isinstance(votes, RelayedVotes) and not votes.someone_is_missing
 
 
-async def test_words_that_come_before_a_link_does_go_over_it_later(tmp_path: Path) -> None:
+async def test_votes_that_come_before_a_link_does_go_over_it_later(tmp_path: Path) -> None:
     """node-1 has all its links and plays, while node-0 and node-2 still wait for node-3."""
     federation = small(nodes=4, rounds=6, warmup=2, eval_every=6, merge_every=0, topology="ring", hops="all")
     simulated = await asyncio.to_thread(simulate, federation)
     daemons = make_daemons(federation, tmp_path, barrier_timeout=60, checkpoint_every=0)
     running = [asyncio.create_task(daemon.run()) for daemon in daemons[:3]]
     async with asyncio.timeout(25):  # less than half a deadline
-        while daemons[1].node.round < 2 or daemons[1].node.phase != "barrier":
+        while daemons[1].node.position.round < 2 or daemons[1].node.position.phase != "barrier":
             await asyncio.sleep(0.01)
         results = [*await asyncio.gather(daemons[3].run(), *running)]
     hashes = [result["parameters_sha256"] for result in (*results[1:], results[0])]

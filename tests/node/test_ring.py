@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from test_relays import Killed
 
 from p2p_tally.errors import ConfigError
+from p2p_tally.ids import NodeName
 from p2p_tally.learning.graph import make_topology
-from p2p_tally.node.merges.ring import RingExchange, halves
+from p2p_tally.node.merges.exchange import Merged
+from p2p_tally.node.merges.ring import RingReduce, halves
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol import segments
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.ledger import Count
-from p2p_tally.protocol.messages import Stage
+from p2p_tally.protocol.messages import Message, Shard, Stage
 from p2p_tally.runner.experiments.payload import merge_bytes
 from p2p_tally.runner.simulation.simulate import simulate
 from p2p_tally.runner.stacked import bytes as stacked_bytes
@@ -46,27 +48,22 @@ def test_each_way_round_carries_half_in_a_segment_a_member(parameters: int, memb
 @pytest.mark.parametrize("graph", [{"topology": "ring"}, {"topology": "torus"}, {"topology": "gossip", "degree": 3}])
 def test_everyone_ends_with_the_mean(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch, short_runs: None) -> None:
     before: list[np.ndarray] = []
-    around = RingExchange.around
+    taken: list[np.ndarray] = []
+    merge = RingReduce.merge
 
-    async def look(self: RingExchange, round: int, vector: np.ndarray) -> Any:
+    async def look(self: RingReduce, round: int, vector: np.ndarray) -> Merged:
         before.append(vector.copy())
-        return await around(self, round, vector)
+        merged = await merge(self, round, vector)
+        assert merged.average is not None
+        taken.append(merged.average)
+        return merged
 
-    monkeypatch.setattr(RingExchange, "around", look)
+    monkeypatch.setattr(RingReduce, "merge", look)
     federation = exact(**graph)
     run = simulate(federation)
     assert len(set(run.parameters_sha256)) == 1
     mean = np.mean(before, axis=0, dtype=np.float64)
-
-    taken: list[np.ndarray] = []
-
-    async def keep(self: RingExchange, round: int, vector: np.ndarray) -> Any:
-        merged = await around(self, round, vector)
-        taken.append(merged.average)
-        return merged
-
-    monkeypatch.setattr(RingExchange, "around", keep)
-    simulate(federation)
+    assert len(taken) == 6
     assert all(np.abs(average - mean).max() < 1e-6 for average in taken)
     sent = merge_bytes(federation, make_topology(federation), len(mean), 4, ChangeFormat())
     assert run.lines[-1].sent["scatter"]["payload"] + run.lines[-1].sent["gather"]["payload"] == sent / 6
@@ -85,29 +82,28 @@ async def test_over_sockets_the_same_bits_and_bytes(nodes: int, tmp_path: Path, 
     assert sum(result["payload_bytes"] for result in results) / nodes == line.payload_bytes
     assert sum(result["framed_bytes"] for result in results) / nodes == line.framed_bytes
     for daemon in daemons:  # neighbours keep in step: what comes early is held, nothing is dropped
-        assert daemon.node.mailbox.arrivals["too-far-ahead"] == 0
+        assert daemon.node.step.inbox.arrivals["too-far-ahead"] == 0
 
 
-def die_in_merge(daemon: Daemon, stage: Stage) -> None:
-    exchange = daemon.node.exchange
-    assert isinstance(exchange, RingExchange)
-    go_round = exchange._go_round
+def die_in_merge(daemon: Daemon, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it die as it is about to send the first run of a stage."""
+    stream = daemon.node.outbox.stream
 
-    async def die(round: int, at: Stage, *arguments: Any) -> None:
-        if at is stage:
+    async def stream_or_die(peer: NodeName, message: Message) -> None:
+        if isinstance(message, Shard) and message.stage is stage:
             raise Killed
-        await go_round(round, at, *arguments)
+        await stream(peer, message)
 
-    exchange._go_round = die  # type: ignore[method-assign]
+    monkeypatch.setattr(daemon.node.outbox, "stream", stream_or_die)
 
 
 @pytest.mark.parametrize("stage", [Stage.SCATTER, Stage.GATHER])
 async def test_one_that_dies_within_a_merge_costs_that_merge_and_no_deadline(
-    stage: Stage, tmp_path: Path, short_runs: None
+    stage: Stage, tmp_path: Path, short_runs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation = exact(topology="torus", rounds=9, merge_every=4)
     daemons = make_daemons(federation, tmp_path, barrier_timeout=40, checkpoint_every=0)
-    die_in_merge(daemons[2], stage)
+    die_in_merge(daemons[2], stage, monkeypatch)
     async with asyncio.timeout(35):
         results = await asyncio.gather(*(daemon.run() for daemon in daemons), return_exceptions=True)
     assert isinstance(results[2], Killed)

@@ -69,12 +69,15 @@ async def test_one_that_wants_to_merge_alone_holds_nobody_up(tmp_path: Path) -> 
     """As if it had heard other votes than the rest: it asks, hears them go on, and goes on too. No deadline passes."""
     federation = small(nodes=3, eval_every=8, merge_when="drift", merge_threshold=0.0)
     daemons = make_daemons(federation, tmp_path)
-    odd = daemons[1].node
-    odd._merge_is_due = lambda r, _answers: 3 <= r < 8  # type: ignore[method-assign]
+    eager = federation.model_copy(update={"merge_threshold": 1.0})
+    odd = Daemon(eager, daemons[1].settings, membership=True, inherited=daemons[1].transport.inherited)
+    odd.fields = daemons[1].fields  # it says that it has agreed to what the others have
+    daemons[1].worker.shutdown()
+    daemons[1] = odd
     results = await run_all(daemons, seconds=15)  # a deadline is 20
     assert all(result["finished"] and result["missed"] == 0 for result in results)
-    assert odd.merged_at == 0
-    assert odd.ledger.total_sent(Stage.ANNOUNCE).messages == 2 * 5
+    assert odd.node.position.merged_at == 0
+    assert odd.node.ledger.total_sent(Stage.ANNOUNCE).messages == 2 * 5  # in rounds 4 to 8
 
 
 async def test_an_automatic_warm_up_opens_alike(tmp_path: Path) -> None:
@@ -83,7 +86,7 @@ async def test_an_automatic_warm_up_opens_alike(tmp_path: Path) -> None:
     daemons = make_daemons(federation, tmp_path)
     results = await run_all(daemons)
     assert [result["parameters_sha256"] for result in results] == simulated.parameters_sha256
-    opened = [daemon.node.warmup for daemon in daemons]
+    opened = [daemon.node.position.warmup for daemon in daemons]
     assert all(round is not None and 0 < round < 40 for round in opened)
     assert all(daemon.node.ledger.total_sent(Stage.READY).messages for daemon in daemons)
 

@@ -61,4 +61,4 @@ async def test_what_takes_longer_than_a_deadline_is_waited_for_while_it_comes(
     async with server:
         results = await run_all(daemons)
     assert [result["parameters_sha256"] for result in results] == simulated.parameters_sha256
-    assert not any(daemon.node.mailbox.missed for daemon in daemons)
+    assert not any(daemon.node.step.roster.missed for daemon in daemons)

@@ -1,10 +1,10 @@
 """What one node puts into an all-reduce and what it makes of what comes: parameters as they are, or coded changes.
 
-Both are run by run. A parcel belongs to one merge; nothing outside it changes until that merge is complete.
+Both are run by run. A contribution belongs to one merge; nothing outside it changes until that merge is complete.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -12,19 +12,13 @@ from p2p_tally.errors import ParameterError
 from p2p_tally.learning import merging
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.parameters import checked_vector
+from p2p_tally.node.merges.exchange import FAILED, Merged
 from p2p_tally.protocol.changes import ChangeFormat, fits
 
 PLAIN = ChangeFormat()
 
 
-class Merged(NamedTuple):
-    """What a completed merge gives a node."""
-
-    average: np.ndarray  # [W]
-    kept: np.ndarray | None = None  # [W] kept back for the next merge, where all peers came out of this one alike
-
-
-class Parcel(Protocol):
+class Contribution(Protocol):
     """One node's part in an all-reduce."""
 
     def __len__(self) -> int: ...
@@ -50,8 +44,8 @@ class Parcel(Protocol):
         """Take a mean that a peer made."""
         ...
 
-    def close(self) -> Merged | None:
-        """The result, once every run of it is there; None where it is nothing to go on with."""
+    def close(self) -> Merged:
+        """The result, once every run of it is there; FAILED where it is nothing to go on with."""
         ...
 
 
@@ -84,7 +78,7 @@ class Parameters:
     def take(self, run: slice, values: np.ndarray) -> None:
         self._result[run] = values
 
-    def close(self) -> Merged | None:
+    def close(self) -> Merged:
         return Merged(self._result, np.zeros_like(self._result) if self._feeds_back else None)
 
 
@@ -138,8 +132,8 @@ class Changes:
     def take(self, run: slice, values: np.ndarray) -> None:
         np.add(self._base[run], values, out=self._result[run])
 
-    def close(self) -> Merged | None:
-        return Merged(self._result, self._kept) if fits(self._result) else None
+    def close(self) -> Merged:
+        return Merged(self._result, self._kept) if fits(self._result) else FAILED
 
 
 def read_plain(data: bytes, count: int) -> np.ndarray:

@@ -11,13 +11,12 @@ whole, by all who have not finished it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from p2p_tally.ids import NodeName
-from p2p_tally.node.merges.contributions import Merged, read_plain
-from p2p_tally.node.merges.exchange import MergeExchange
+from p2p_tally.node.merges.contributions import read_plain
+from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
 from p2p_tally.protocol.messages import Announce, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
 
@@ -49,44 +48,45 @@ def halves(parameters: int, members: int) -> list[list[list[slice]]]:
     ]
 
 
-class RingExchange(MergeExchange):
+class RingReduce:
     """One node's part in merges around a ring, given in its order."""
 
-    def __init__(self, ring: Sequence[NodeName], *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.ring = list(ring)
+    def __init__(self, peers: Peers, ring: Sequence[NodeName]) -> None:
+        self._peers = peers
+        self._ring = list(ring)
 
-    async def around(self, round: int, vector: np.ndarray) -> Merged | None:
-        """The mean over all members, the same bits at each; None where it could not be completed."""
+    async def merge(self, round: int, vector: np.ndarray) -> Merged:
+        """The mean over all members, the same bits at each."""
         ways = self._ways(len(vector))
         beside = list(dict.fromkeys(peer for way in ways for peer in (way.before, way.after)))
-        heard = await self._announce(round, beside, Announce(round, b""))
-        self.alone = not heard
-        self._broken = len(heard) < len(beside)
+        exchanged = Runs(self._peers, round)
+        heard = await exchanged.announce(beside, Announce(round, b""))
         result = vector.astype("<f4")  # a copy
-        for stage in (Stage.SCATTER, Stage.GATHER):
-            if not self._broken:
-                await self._go_round(round, stage, ways, result)
-            if stage is Stage.SCATTER and not self._broken:
-                self._divide(ways, result)
-        if self._broken:
-            self.outbox.broadcast(beside, Withdraw(round))
-            return None
+        completed = (
+            len(heard) == len(beside)
+            and await self._go_round(exchanged, Stage.SCATTER, ways, result)
+            and self._divide(ways, result)
+            and await self._go_round(exchanged, Stage.GATHER, ways, result)
+        )
+        if not completed:
+            self._peers.outbox.broadcast(beside, Withdraw(round))
+            return FAILED._replace(alone=not heard)
         return Merged(result)
 
     def _ways(self, parameters: int) -> list[Way]:
-        count, place = len(self.ring), self.ring.index(self.name)
-        before, after = self.ring[place - 1], self.ring[(place + 1) % count]
+        count, place = len(self._ring), self._ring.index(self._peers.name)
+        before, after = self._ring[place - 1], self._ring[(place + 1) % count]
         cuts = halves(parameters, count)
         ways = [Way(before, after, place, cuts[0])]
         if len(cuts) > 1:
             ways.append(Way(after, before, count - 1 - place, cuts[1]))
         return ways
 
-    async def _go_round(self, round: int, stage: Stage, ways: list[Way], result: np.ndarray) -> None:
-        """Everybody passes on, step by step, the segment that it had from the one before it in the last step."""
+    async def _go_round(self, exchanged: Runs, stage: Stage, ways: list[Way], result: np.ndarray) -> bool:
+        """Everybody passes on, step by step, the segment that it had from the one before it in the last step. False
+        where that could not be completed."""
         most = max(len(segment) for way in ways for segment in way.cut)
-        steps = (len(self.ring) - 1) * most
+        steps = (len(self._ring) - 1) * most
         first = 0 if stage is Stage.SCATTER else 1  # the segment that a node begins with: its own, or the one it summed
         # Where a segment has several runs the next one can go out before the last has come.
         ahead = 1 if most > 1 else 0
@@ -95,21 +95,23 @@ class RingExchange(MergeExchange):
                 step, number = divmod(part, most)
                 sent = [(way.after, way.run(way.place + first - step, number)) for way in ways]
                 data = [(peer, result[run].tobytes()) for peer, run in sent if run is not None]
-                await self._send(round, stage, part, data)
+                await exchanged.send(stage, part, data)
             if part >= ahead:
                 step, number = divmod(part - ahead, most)
                 came = [(way.before, way.run(way.place + first - step - 1, number)) for way in ways]
                 owed = {peer: run for peer, run in came if run is not None}
-                parts = await self._collect(round, stage, part - ahead, owed, read_plain)
-                if self._broken:
-                    return
+                parts = await exchanged.collect(stage, part - ahead, owed, read_plain)
+                if exchanged.broken:
+                    return False
                 for peer, values in parts.items():
                     result[owed[peer]] = values if stage is Stage.GATHER else result[owed[peer]] + values
+        return True
 
-    def _divide(self, ways: list[Way], result: np.ndarray) -> None:
-        """This node was the last to add to these segments."""
+    def _divide(self, ways: list[Way], result: np.ndarray) -> bool:
+        """This node was the last to add to these segments. False where it has no mean of them to hand out."""
         for way in ways:
             for run in way.cut[(way.place + 1) % len(way.cut)]:
-                result[run] /= np.float32(len(self.ring))
-                if not np.isfinite(result[run]).all():  # this node's own NaN, or an overflow: the others will refuse it
-                    self._broken = True
+                result[run] /= np.float32(len(self._ring))
+                if not np.isfinite(result[run]).all():  # its own NaN, or an overflow: the others would refuse it
+                    return False
+        return True

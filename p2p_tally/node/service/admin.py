@@ -17,12 +17,12 @@ def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[
     """What /status shows: where a node is, whom it misses, how it does."""
     sent = node.ledger.total_sent()
     # Where the graph changes, a link is made before it is needed: until then nobody is missing at its other end.
-    well = ("up", "idle", "opening") if node.plan is not None and node.phase != "waiting" else ("up", "idle")
+    well = ("up", "idle", "opening") if node.topology.varies and node.position.playing else ("up", "idle")
     return {
         "name": node.name,
-        "round": node.round,
+        "round": node.position.round,
         "rounds": node.federation.rounds,
-        "phase": node.phase,
+        "phase": node.position.phase,
         "method": node.federation.method,
         "links": {
             peer: {
@@ -37,7 +37,7 @@ def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[
         "missing": [
             peer
             for peer in in_order(transport.peers)
-            if transport.peers[peer].state not in well or peer in node.mailbox.silent
+            if transport.peers[peer].state not in well or not node.step.roster[peer].is_there
         ],
         "accuracy": None if metrics.accuracy is None else 100 * metrics.accuracy,
         "payload_bytes": sent.payload,
@@ -78,7 +78,7 @@ class Admin:
 
     async def _readyz(self, _: web.Request) -> web.Response:
         """Ready: playing rounds, with its neighbours there when it began."""
-        ready = self._node.phase != "waiting"
+        ready = self._node.position.playing
         return web.Response(text="ready\n" if ready else "waiting for peers\n", status=200 if ready else 503)
 
     async def _status(self, _: web.Request) -> web.Response:

@@ -1,26 +1,22 @@
 """What a node shows to a Prometheus scrape. Every name and label stands here; docs/operating.md explains each."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from p2p_tally.node.links.websocket import STATES, WebSocketTransport
-
-if TYPE_CHECKING:
-    from p2p_tally.node.node import Node
-    from p2p_tally.node.reports import RoundReport
+from p2p_tally.node.links.state import STATES
+from p2p_tally.node.links.websocket import WebSocketTransport
+from p2p_tally.node.node import Node
+from p2p_tally.node.reports import RoundReport
 
 PHASE_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
 
 class Metrics:
-    """Counters that the node keeps anyway are read at scrape time; only durations are observed as they happen."""
+    """What is counted as rounds are played, and nowhere else."""
 
-    def __init__(self, node: "Node", transport: WebSocketTransport) -> None:
-        self._node = node
-        self._transport = transport
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._phases = Histogram(
             "p2p_tally_phase_seconds",
@@ -29,27 +25,41 @@ class Metrics:
             buckets=PHASE_BUCKETS,
             registry=self.registry,
         )
-        self.accuracy: float | None = None
+        self.accuracy: float | None = None  # share, when last evaluated
         self.checkpoint_failures = 0
         self.skipped_merges = 0
-        self.registry.register(self)
 
-    def observe(self, report: "RoundReport") -> None:
+    def observe(self, report: RoundReport) -> None:
         for phase, seconds in report.seconds.items():
             self._phases.labels(phase).observe(seconds)
+        self.skipped_merges += report.due and not report.merged
+        if report.evaluation is not None:
+            self.accuracy = report.evaluation.accuracy
+
+    def checkpoint_failed(self) -> None:
+        self.checkpoint_failures += 1
+
+
+class NodeCollector:
+    """What the node counts anyway, read when a scrape asks."""
+
+    def __init__(self, node: Node, transport: WebSocketTransport, metrics: Metrics) -> None:
+        self._node = node
+        self._transport = transport
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry for each scrape."""
-        node, mailbox = self._node, self._node.mailbox
-        yield GaugeMetricFamily("p2p_tally_round", "Last round finished", node.round)
-        if self.accuracy is not None:
-            yield GaugeMetricFamily("p2p_tally_accuracy", "Test accuracy, share", self.accuracy)
+        node, step = self._node, self._node.step
+        yield GaugeMetricFamily("p2p_tally_round", "Last round finished", node.position.round)
+        if self._metrics.accuracy is not None:
+            yield GaugeMetricFamily("p2p_tally_accuracy", "Test accuracy, share", self._metrics.accuracy)
         missed = CounterMetricFamily("p2p_tally_missed", "Deadlines that a neighbour let pass", labels=["peer"])
         for peer in self._transport.peers:
-            missed.add_metric([peer], mailbox.missed[peer])
+            missed.add_metric([peer], step.roster[peer].missed)
         yield missed
         arrivals = CounterMetricFamily("p2p_tally_arrivals", "Messages by what became of them", labels=["result"])
-        for result, count in sorted(mailbox.arrivals.items()):
+        for result, count in sorted(step.inbox.arrivals.items()):
             arrivals.add_metric([result], count)
         yield arrivals
         refusals = CounterMetricFamily("p2p_tally_handshakes_refused", "Handshakes refused", labels=["reason"])
@@ -66,9 +76,9 @@ class Metrics:
         for name in STATES:
             counts.add_metric([name], sum(state.state == name for state in self._transport.peers.values()))
         yield counts
-        yield CounterMetricFamily("p2p_tally_merges_skipped", "Merges not completed", self.skipped_merges)
+        yield CounterMetricFamily("p2p_tally_merges_skipped", "Merges not completed", self._metrics.skipped_merges)
         yield CounterMetricFamily(
-            "p2p_tally_checkpoint_failures", "Checkpoints the disk did not take", self.checkpoint_failures
+            "p2p_tally_checkpoint_failures", "Checkpoints the disk did not take", self._metrics.checkpoint_failures
         )
 
     def _bytes(self) -> Iterator[Metric]:

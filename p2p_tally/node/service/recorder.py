@@ -16,6 +16,9 @@ from p2p_tally.protocol.ledger import Count
 
 log = logging.getLogger(__name__)
 
+# Hears of each evaluated round, as a line of JSON has it.
+OnLine = Callable[[dict[str, Any]], None]
+
 # Rounds of a run that are told of in the log.
 LOGGED_ROUNDS = 20
 
@@ -28,16 +31,21 @@ class DaemonRecorder:
         learner: Learner,
         checkpoints: Checkpoints,
         checkpoint_every: int,
+        metrics: Metrics,
+        wire: Callable[[], int],
+        on_line: OnLine,
     ) -> None:
+        """`wire`: bytes that this process has sent, with the headers of TCP and IP. `on_line`: hears of each evaluated
+        round."""
         self.learner = learner
         self.checkpoints = checkpoints
         self.checkpoint_every = checkpoint_every
-        self.on_line: Callable[[dict[str, Any]], None] = lambda _: None
-        self.metrics: Metrics | None = None
+        self._metrics = metrics
+        self._wire = wire
+        self._on_line = on_line
         self.payload = 0  # sent since the run began, checkpoints included
         self.framed = 0
         self.wire_before = 0  # by the processes that this one goes on from, as of its checkpoint
-        self.wire: Callable[[], int] = lambda: 0  # by this process so far
         self._since: dict[str, Count] = {}
         self._seconds: dict[str, float] = {}
         self.saved = 0  # the last round of which there is a checkpoint
@@ -50,14 +58,10 @@ class DaemonRecorder:
             self._since.setdefault(stage.name.lower(), Count()).take(count)
         for phase, seconds in report.seconds.items():
             self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
-        if self.metrics is not None:
-            self.metrics.observe(report)
-            self.metrics.skipped_merges += report.due and not report.merged
+        self._metrics.observe(report)
         if report.evaluation is not None:
-            self.on_line(self._line(node, report))
+            self._on_line(self._line(node, report))
             self._log_progress(node, report)
-            if self.metrics is not None:
-                self.metrics.accuracy = report.evaluation.accuracy
             self._since, self._seconds = {}, {}
         if self.checkpoint_every and report.round % self.checkpoint_every == 0:
             await self._save(node)
@@ -72,30 +76,33 @@ class DaemonRecorder:
 
     async def finish(self, node: Node) -> None:
         """A last checkpoint, where the node stands between two rounds."""
-        if self.checkpoint_every and node.between_rounds and self.saved != node.round:
+        if self.checkpoint_every and node.position.between_rounds and self.saved != node.position.round:
             await self._save(node, prune=False)
 
-    def restore(self, node: Node, checkpoint: Checkpoint) -> None:
-        node.warmup = checkpoint.notes["warmup"]
-        node.merged_at = checkpoint.notes["merged_at"]
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on with the bytes of a run that was interrupted."""
         self.payload = checkpoint.notes["payload"]
         self.framed = checkpoint.notes["framed"]
         self.wire_before = checkpoint.notes.get("wire", 0)
         self.saved = checkpoint.round
 
+    @property
+    def wire_bytes(self) -> int:
+        """Sent since the run began, with the headers of TCP and IP."""
+        return self.wire_before + self._wire()
+
     async def _save(self, node: Node, prune: bool = True) -> None:
         notes = {
-            "warmup": node.warmup,
-            "merged_at": node.merged_at,
+            **node.position.notes(),
             "payload": self.payload,
             "framed": self.framed,
-            "wire": self.wire_before + self.wire(),
+            "wire": self.wire_bytes,
         }
-        checkpoint = Checkpoint(node.round, self.learner.snapshot(), notes)
+        checkpoint = Checkpoint(node.position.round, self.learner.snapshot(), notes)
         if await node.compute(self.checkpoints.save, checkpoint, prune):
-            self.saved = node.round
-        elif self.metrics is not None:
-            self.metrics.checkpoint_failures += 1
+            self.saved = checkpoint.round
+        else:
+            self._metrics.checkpoint_failed()
 
     def _line(self, node: Node, report: RoundReport) -> dict[str, Any]:
         assert report.evaluation is not None

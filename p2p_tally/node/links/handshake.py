@@ -1,0 +1,54 @@
+"""The start of a connection: both sides say hello, check the other's, and say welcome. Then it is a link."""
+
+import asyncio
+from collections.abc import Mapping
+
+import aiohttp
+
+from p2p_tally.errors import HandshakeError, PeerError
+from p2p_tally.ids import NodeName
+from p2p_tally.node.links.addresses import Address
+from p2p_tally.node.links.link import Connection, Link
+from p2p_tally.node.links.transport import dials
+from p2p_tally.protocol import frames
+from p2p_tally.protocol.handshake import check_hello
+from p2p_tally.protocol.messages import Hello, Welcome
+
+# From accepting a connection to the end of the handshake, and for each of its two steps.
+HANDSHAKE_SECONDS = 5.0
+
+# WebSocket close code of a refusal; the range 4000 to 4999 is for applications.
+REFUSED = 4001
+# A close frame holds 123 bytes of text.
+REASON_BYTES = 120
+
+
+async def shake_hands(
+    connection: Connection, own: Hello, neighbours: Mapping[NodeName, Address], dialled: NodeName | None
+) -> Link:
+    """A link, or a PeerError that names what does not fit. `dialled`: whom this node meant to reach, if it dialled."""
+    async with asyncio.timeout(HANDSHAKE_SECONDS):
+        await connection.send_bytes(frames.encode(own))
+        message = await connection.receive()
+    if message.type is not aiohttp.WSMsgType.BINARY:
+        raise HandshakeError("no hello", reason="no-hello")
+    theirs = frames.decode_hello(message.data)
+    check_hello(own, theirs, neighbours)
+    if dialled is None and not dials(NodeName(theirs.name), NodeName(own.name)):
+        raise HandshakeError(f"{theirs.name:.80} should wait to be dialled", reason="direction")
+    if dialled is not None and theirs.name != dialled:
+        raise HandshakeError(f"{neighbours[dialled]} is {theirs.name:.80}, not {dialled}", reason="name")
+    async with asyncio.timeout(HANDSHAKE_SECONDS):
+        await connection.send_bytes(frames.encode(Welcome()))
+        answer = await connection.receive()
+    if answer.type is aiohttp.WSMsgType.CLOSE and answer.data == REFUSED:
+        raise HandshakeError(f"{theirs.name:.80} refuses: {answer.extra}", reason="refused")
+    if answer.type is not aiohttp.WSMsgType.BINARY or answer.data != frames.encode(Welcome()):
+        raise HandshakeError("no welcome", reason="no-welcome")
+    return Link(connection, theirs)
+
+
+async def refuse(connection: Connection, error: BaseException) -> None:
+    """Close with the reason in the close frame."""
+    text = str(error) if isinstance(error, PeerError) else ""
+    await connection.close(code=REFUSED, message=text.encode()[:REASON_BYTES].decode(errors="ignore").encode())

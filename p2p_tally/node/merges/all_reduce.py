@@ -1,0 +1,106 @@
+"""The exact mean where all are neighbours of each other: an all-reduce.
+
+First everybody says that they take part. Then each sums one segment for all the others and hands the mean out:
+2 (N - 1) / N |W| sent a peer, and everybody ends with the same bits. Where the federation codes its merges, changes
+since the last one travel (contributions.py).
+"""
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+
+from p2p_tally.ids import NodeName, in_order
+from p2p_tally.learning.feedback import ErrorFeedback
+from p2p_tally.node.merges.contributions import PLAIN, Changes, Contribution, Parameters
+from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
+from p2p_tally.protocol.changes import ChangeFormat
+from p2p_tally.protocol.masks import from_mask, to_mask
+from p2p_tally.protocol.messages import Announce, Stage, Withdraw
+from p2p_tally.protocol.segments import runs, segments
+
+log = logging.getLogger(__name__)
+
+
+def participants(announced: dict[NodeName, bytes], members: Sequence[NodeName]) -> list[NodeName]:
+    """Those who announced themselves and whom every announcement counts in: all who hear the same agree."""
+    taking_part = set(announced)
+    for mask in announced.values():
+        taking_part &= from_mask(mask, members)
+    return in_order(taking_part)
+
+
+class AllReduce:
+    """One node's part in the merges over a mesh."""
+
+    def __init__(self, peers: Peers, format: ChangeFormat = PLAIN, feedback: ErrorFeedback | None = None) -> None:
+        """With `feedback` changes since its base are sent, if all who take part have that base; else parameters."""
+        self._peers = peers
+        self._members = in_order([peers.name, *peers.roster])
+        self._format = format
+        self._feedback = feedback
+
+    async def merge(self, round: int, vector: np.ndarray) -> Merged:
+        """The mean over the members that take part, the same bits at each."""
+        name, roster, outbox = self._peers.name, self._peers.roster, self._peers.outbox
+        others = [member for member in self._members if member != name]
+        present = [name, *(peer for peer in others if roster[peer].is_there)]
+        own = Announce(round, to_mask(present, self._members), b"" if self._feedback is None else self._feedback.name)
+        exchanged = Runs(self._peers, round)
+        heard = await exchanged.announce(others, own)
+        announced = {**heard, name: own}
+        taking_part = participants({peer: said.present for peer, said in announced.items()}, self._members)
+        if name not in taking_part:
+            # Whoever heard fewer announcements may count this node in.
+            outbox.broadcast(heard, Withdraw(round))
+            return FAILED
+        if taking_part == [name]:
+            # The mean over one is no merge that others could build on.
+            return Merged(vector, alone=not heard)
+        own_part = self._contribution(vector, [announced[peer].base for peer in taking_part])
+        result = FAILED if own_part is None else await self._reduce(exchanged, own_part, taking_part)
+        if result.average is None:
+            # The others lack what this node has not handed out: they should not wait for it.
+            outbox.broadcast([peer for peer in taking_part if peer != name], Withdraw(round))
+        return result
+
+    def _contribution(self, vector: np.ndarray, bases: list[bytes]) -> Contribution | None:
+        """What this node puts in: everybody decides alike, by what all who take part announced."""
+        feedback = self._feedback
+        if feedback is None:
+            return Parameters(vector)
+        if set(bases) != {feedback.name}:
+            log.info("bases differ: this merge sends whole parameters", extra={"event": "merge-whole"})
+            return Parameters(vector, feedback)
+        # Since nothing but zeros a change is the model itself, of which every part is needed.
+        changes = Changes(vector, feedback, self._format if feedback.base.any() else self._format.dense)
+        return changes if changes.fits else None
+
+    async def _reduce(self, exchanged: Runs, own: Contribution, members: list[NodeName]) -> Merged:
+        """Runs are summed and handed out in a pipeline: scatter t, while t - 1 is summed and t - 2 collected."""
+        cut = {member: runs(whole) for member, whole in zip(members, segments(len(own), len(members)), strict=True)}
+        name = self._peers.name
+        others = [member for member in members if member != name]
+        mine = cut[name]
+        longest = max(map(len, cut.values()))
+        for step in range(longest + 2):
+            sent = ((peer, own.send(run)) for peer in others for run in cut[peer][step : step + 1])
+            await exchanged.send(Stage.SCATTER, step, sent)
+            if 0 <= step - 1 < len(mine):
+                run = mine[step - 1]
+                parts = await exchanged.collect(Stage.SCATTER, step - 1, dict.fromkeys(others, run), own.read)
+                if exchanged.broken:
+                    return FAILED
+                parts[name] = own.own(run)
+                mean = own.reduce(run, [parts[member] for member in members])
+                if mean is None:
+                    return FAILED
+                await exchanged.send(Stage.GATHER, step - 1, ((peer, mean) for peer in others))
+            if step >= 2:
+                owed = {peer: cut[peer][step - 2] for peer in others if step - 2 < len(cut[peer])}
+                collected = await exchanged.collect(Stage.GATHER, step - 2, owed, own.read)
+                for peer, part in collected.items():
+                    own.take(owed[peer], part)
+                if exchanged.broken:
+                    return FAILED
+        return own.close()

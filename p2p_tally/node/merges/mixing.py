@@ -1,0 +1,63 @@
+"""Averages with the neighbours, where not all are neighbours of each other: degree x |W| sent a peer.
+
+Neighbours swap whole vectors and average them with the topology's mixing weights. Where the federation codes its
+merges, the parameters that travel are rounded.
+"""
+
+import numpy as np
+
+from p2p_tally.ids import NodeName, in_order
+from p2p_tally.learning import merging
+from p2p_tally.node.merges.contributions import PLAIN, read_plain
+from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Read, Runs
+from p2p_tally.protocol.changes import ChangeFormat, fits
+from p2p_tally.protocol.messages import Announce, Stage, Withdraw
+from p2p_tally.protocol.segments import runs
+from p2p_tally.topologies import Topology
+
+
+class Mixing:
+    """One node's part in the merges over a sparse graph."""
+
+    def __init__(self, peers: Peers, topology: Topology, format: ChangeFormat = PLAIN) -> None:
+        self._peers = peers
+        self._topology = topology
+        self._format = format.dense  # what is swapped is no change
+
+    async def merge(self, round: int, vector: np.ndarray) -> Merged:
+        """The weighted mean over this node and its neighbours.
+
+        Where a neighbour fails in the middle the others still get all of this node's parameters. What rounding takes
+        from what they get stays in this node's own: x + sum of weight x (rounded neighbour - rounded own). So a
+        merge leaves the mean over all peers where it was.
+        """
+        name, coding = self._peers.name, self._format
+        weights = {NodeName(peer): weight for peer, weight in self._topology.weights(name, round).items()}
+        exchanged = Runs(self._peers, round)
+        heard = await exchanged.announce([peer for peer in weights if peer != name], Announce(round, b""))
+        rounds_off = not coding.plain
+        if rounds_off and not fits(vector):
+            self._peers.outbox.broadcast(heard, Withdraw(round))
+            return FAILED
+        partners = list(heard)
+        closed = in_order([name, *partners])
+        scale = 1.0 / sum(weights[peer] for peer in closed)
+        result = np.empty_like(vector)
+        pieces = runs(slice(0, len(vector)))
+        read: Read = coding.decode if rounds_off else read_plain
+        for step in range(len(pieces) + 1):
+            for run in pieces[step : step + 1]:
+                data = coding.encode(vector[run])
+                await exchanged.send(Stage.VECTOR, step, ((peer, data) for peer in heard))
+            if step >= 1:
+                run = pieces[step - 1]
+                parts = await exchanged.collect(Stage.VECTOR, step - 1, dict.fromkeys(partners, run), read)
+                partners = list(parts)
+                if not exchanged.broken:
+                    parts[name] = own = coding.rounded(vector[run]) if rounds_off else vector[run]
+                    result[run] = merging.weighted_sum(
+                        [parts[peer] for peer in closed], [weights[peer] * scale for peer in closed]
+                    )
+                    if rounds_off:
+                        result[run] += vector[run] - own
+        return FAILED if exchanged.broken else Merged(result)

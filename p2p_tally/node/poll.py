@@ -1,0 +1,85 @@
+"""The poll of a round: this node's answer as a ballot, the others' ballots as answers, and how much each counts."""
+
+import logging
+from fractions import Fraction
+
+import numpy as np
+
+from p2p_tally.ids import NodeName, in_order
+from p2p_tally.learning.consensus import Answer, measure
+from p2p_tally.learning.learner import Learner, votes_of
+from p2p_tally.learning.schedule import Channel, channel_opens, quorum, sends_ballots, with_quorum
+from p2p_tally.node.step.step import Step
+from p2p_tally.protocol.ballots import BallotFormat
+from p2p_tally.protocol.messages import Ready, Vote
+from p2p_tally.topologies import Topology
+
+log = logging.getLogger(__name__)
+
+
+class Poll:
+    """One node's polls."""
+
+    def __init__(
+        self,
+        name: NodeName,
+        learner: Learner,
+        topology: Topology,
+        step: Step,
+        ballots: BallotFormat,
+        chosen_quorum: int | None,
+    ) -> None:
+        """`chosen_quorum`: the operator's own, if any."""
+        self._name = name
+        self._learner = learner
+        self._federation = learner.federation
+        self._topology = topology
+        self._step = step
+        self._ballots = ballots
+        self._chosen_quorum = chosen_quorum
+
+    async def hear(self, round: int, own: Answer) -> dict[NodeName, Answer]:
+        """Send this node's answer, hear the others'; all at hand, in order of name."""
+        ballots = self._ballots
+        if not ballots.can_say(own):  # the others wait for a message all the same: none of the probes right
+            log.warning("round %d: the model has diverged, no ballot", round, extra={"event": "diverged"})
+            heard = await self._step.hear(round, Ready(round, 0, ballots.count))
+        else:
+            labels = self._learner.probes.labels_of(round) if ballots.needs_labels else None
+            heard = await self._step.hear(round, Vote(round, ballots.encode(own, labels)))
+            heard[self._name] = ballots.heard(own)
+        return {peer: heard[peer] for peer in in_order(heard) if not isinstance(heard[peer], Ready)}
+
+    def with_quorum(self, now: Channel, round: int, votes: int) -> Channel:
+        """Below the quorum a consensus is no consensus: the round learns from labels alone."""
+        voters = len(self._step.votes.voters(round))
+        then = with_quorum(now, votes, voters + 1, self._chosen_quorum)
+        if then is not now and voters:  # who has nobody to hear in this round misses nobody
+            needed = quorum(voters + 1, self._chosen_quorum)
+            log.warning("%d votes, quorum %d: no consensus this round", votes, needed, extra={"event": "no-quorum"})
+        return then
+
+    def weights(self, round: int, heard: dict[NodeName, Answer]) -> np.ndarray | None:
+        """How much each of the answers counts; None where all count alike."""
+        if self._federation.tally_weights == "uniform":
+            return None
+        row = self._topology.mixed_weights(self._name, round, self._federation.hops)
+        weights = np.array([row.get(member, 0.0) for member in heard])
+        weights /= weights.sum()
+        return weights
+
+    def agreement(self, answers: list[Answer]) -> float | None:
+        """How far the answers agree, where that decides on a merge; on a mesh all nodes have the same ones."""
+        if self._federation.merge_when == "clock" or len(answers) < 2:
+            return None
+        votes = np.stack([votes_of(answer) for answer in answers])  # [N, P]
+        return measure(votes, self._learner.classes, None).agreement
+
+    async def opens(self, round: int, right: int, of: int) -> bool:
+        """Whether an automatic warm-up ends: this node has so many probes right, and hears how many the others have."""
+        own = Ready(round, right, of)
+        # A channel that will never speak is each node's own affair.
+        heard = await self._step.hear(round, own) if sends_ballots(self._federation) else {}
+        counts = [own] + [item for item in heard.values() if isinstance(item, Ready)]
+        right_in_all = sum((Fraction(count.right, count.of) for count in counts), Fraction(0))
+        return channel_opens(right_in_all, len(counts), len(heard) + 1 - len(counts))

@@ -1,0 +1,59 @@
+"""A daemon as a process of its own: signals, log, event loop, and the pipe of whoever launched it."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+from p2p_tally.ids import NodeName
+from p2p_tally.node.service import logs
+from p2p_tally.node.service.daemon import Daemon
+
+log = logging.getLogger(__name__)
+
+
+def run_daemon(daemon: Daemon, launched: bool) -> dict[str, Any]:
+    """Run a daemon as this process. `launched`: standard input is a pipe that its launcher holds."""
+
+    async def main() -> dict[str, Any]:
+        logs.configure(daemon.name, lambda: daemon.node.position.round, daemon.settings.log_format)
+        _obey_signals(daemon)
+        watch = asyncio.create_task(_watch_launcher(daemon)) if launched else None
+        try:
+            return await daemon.run()
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return asyncio.run(main())
+    return uvloop.run(main())
+
+
+def _obey_signals(daemon: Daemon) -> None:
+    """The first signal asks the daemon to leave, the second ends it."""
+
+    def stop() -> None:
+        if daemon.node.position.stopping:
+            os._exit(130)
+        daemon.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
+async def _watch_launcher(daemon: Daemon) -> None:
+    """The launcher writes which nodes are gone, a line of JSON each. Where the pipe closes the launcher itself is gone:
+    this node must not outlive it."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    async for line in reader:
+        daemon.gone(NodeName(json.loads(line)["gone"]))
+    log.warning("the launcher is gone", extra={"event": "orphaned"})
+    os.kill(os.getpid(), signal.SIGTERM)

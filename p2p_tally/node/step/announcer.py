@@ -1,0 +1,80 @@
+"""What a node tells the others about itself: that it plays, that it waits, that it leaves."""
+
+import math
+
+from p2p_tally.ids import NodeName
+from p2p_tally.node.links.outbox import Outbox
+from p2p_tally.node.links.transport import Clock, Transport
+from p2p_tally.node.position import Position
+from p2p_tally.node.step.votes import VoteRoute
+from p2p_tally.protocol.messages import Bye, Here, Message, Stage, Waiting
+from p2p_tally.topologies import Topology
+
+# Peers that are no neighbours and wait are answered all together, at most this often.
+ANSWER_SECONDS = 0.2
+
+
+class Announcer:
+    """One node's announcements. Every one says the position as it is at that moment."""
+
+    def __init__(
+        self,
+        name: NodeName,
+        topology: Topology,
+        transport: Transport,
+        outbox: Outbox,
+        votes: VoteRoute,
+        position: Position,
+        clock: Clock,
+    ) -> None:
+        self._name = name
+        self._topology = topology
+        self._transport = transport
+        self._outbox = outbox
+        self._votes = votes
+        self._position = position
+        self._clock = clock
+        self._answered = -math.inf  # when peers that are no neighbours were last answered
+
+    def _neighbours(self, round: int) -> list[NodeName]:
+        return [NodeName(peer) for peer in self._topology.neighbours(self._name, round)]
+
+    def here(self) -> None:
+        """This node plays, from the round after its position on."""
+        here = Here(self._position.round)
+        self._tell_all(here)
+        if here.round:
+            self._votes.announce(here)
+
+    def here_to(self, peer: NodeName) -> None:
+        self._outbox.broadcast([peer], Here(self._position.round))
+
+    def bye(self) -> None:
+        self._tell_all(Bye(self._position.round))
+        self._votes.end()
+
+    def waiting(self, round: int, at: Stage) -> None:
+        """This node is well and waits, so that nobody gives up on it."""
+        waiting = Waiting(round, at)
+        self._outbox.broadcast(self._neighbours(round), waiting)
+        if at is Stage.VOTE:
+            self._votes.tell(waiting)
+            self._votes.urge(round)
+
+    def answer(self, peer: NodeName, round: int) -> None:
+        """A peer waits in this round. If this node is not so far, it is at work or waits for its links: say so."""
+        if self._position.round >= round:
+            return
+        if not self._votes.relayed or peer in self._neighbours(round):
+            self.here_to(peer)
+        elif self._clock() > self._answered + ANSWER_SECONDS:
+            self._answered = self._clock()
+            self._votes.tell(Here(self._position.round))  # to all at once: others wait too
+
+    def _tell_all(self, message: Message) -> None:
+        """The neighbours; once a run on a graph that changes has begun, everybody that there is a link to."""
+        round = self._position.round
+        if self._topology.varies and round:
+            self._outbox.broadcast(self._transport.open_links(), message)
+        else:
+            self._outbox.broadcast(self._neighbours(max(1, round)), message)

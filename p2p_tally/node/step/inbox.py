@@ -1,0 +1,202 @@
+"""What comes in: frames become checked items where they are waited for, or change what is known of their sender.
+
+A peer's mistake ends here: counted by reason, logged, dropped. Only the event loop's thread touches any of this.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from p2p_tally.errors import FrameError, PeerError
+from p2p_tally.ids import NodeName
+from p2p_tally.node.step.announcer import Announcer
+from p2p_tally.node.step.votes import VoteMessage, VoteRoute
+from p2p_tally.node.step.waits import Waits
+from p2p_tally.protocol import frames
+from p2p_tally.protocol.ballots import BallotFormat
+from p2p_tally.protocol.barrier import IN_TIME, Arrival, has_passed
+from p2p_tally.protocol.frames import Limits
+from p2p_tally.protocol.ledger import Ledger
+from p2p_tally.protocol.messages import (
+    Announce,
+    Bye,
+    Here,
+    Message,
+    News,
+    Ready,
+    Relayed,
+    Shard,
+    Stage,
+    Vote,
+    Waiting,
+    Withdraw,
+)
+from p2p_tally.protocol.peers import Event, Roster
+
+log = logging.getLogger(__name__)
+
+# The labels of a round's probes, -1 where there is none; None where no probe has one.
+Labels = Callable[[int], np.ndarray | None]
+
+
+class Inbox:
+    """One node's incoming side."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        votes: VoteRoute,
+        waits: Waits,
+        announcer: Announcer,
+        ledger: Ledger,
+        limits: Limits,
+        ballots: BallotFormat,
+        labels: Labels,
+        rounds: int,
+    ) -> None:
+        self.arrivals: Counter[str] = Counter()  # what became of messages, by arrival or reason of refusal
+        self._roster = roster
+        self._votes = votes
+        self._waits = waits
+        self._announcer = announcer
+        self._ledger = ledger
+        self._limits = limits
+        self._ballots = ballots
+        self._labels = labels
+        self._rounds = rounds
+
+    def deliver(self, peer: NodeName, frame: bytes, framed: int) -> bool:
+        """A frame from a link. Never raises for what a peer did; False where it was no message at all."""
+        if peer not in self._roster:
+            self.arrivals[Arrival.STRANGER] += 1
+            return True
+        kept_protocol = True
+        self._roster[peer].message_came()
+        try:
+            message = frames.decode(frame, self._limits)
+            self._ledger.book_received(peer, message.stage, message.payload, framed)
+            self.arrivals[self._accept(peer, message) if self._has_round(message) else Arrival.TOO_FAR] += 1
+        except PeerError as error:
+            self.refuse(peer, error)
+            kept_protocol = not isinstance(error, FrameError)
+        self._waits.look()
+        return kept_protocol
+
+    def refuse(self, peer: NodeName, error: PeerError) -> None:
+        """Count and log what a peer did wrong."""
+        self.arrivals[error.reason] += 1
+        log.warning("refused: %s", error, extra={"event": "refused", "peer": peer, "reason": error.reason})
+
+    def _has_round(self, message: Message) -> bool:
+        """Whether the run has the round that a message is of: no honest peer sends others."""
+        inner = message.message if isinstance(message, Relayed | News) else message
+        return getattr(inner, "round", 0) <= self._rounds
+
+    def _accept(self, peer: NodeName, message: Message) -> Arrival:
+        match message:
+            case Vote() | Ready() | Relayed():
+                return self._votes.receive(peer, message, self)
+            case Announce():
+                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present + message.base)
+            case Shard():
+                # Length and values are checked where they are used: only there it is known who takes part.
+                return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)
+            case News():
+                return self._accept_news(peer, message)
+            case Here():
+                self._accept_here(peer, message.round)
+            case Waiting():
+                self._accept_waiting(peer, message)
+            case Withdraw():
+                self._roster[peer].withdrew(message.round)
+                if self._waits.is_merging(message.round):
+                    self._waits.forgive(peer)
+            case Bye():
+                self._roster[peer].said_goodbye(finished=message.round >= self._rounds)
+                self._waits.will_not_come(peer)
+            case _:
+                raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
+        return Arrival.RECORDED
+
+    # --- what counts in a round
+
+    @property
+    def round(self) -> int:
+        """The last round that something was waited for in."""
+        return self._waits.round
+
+    def forgive(self, peer: NodeName) -> None:
+        self._waits.forgive(peer)
+
+    def count(self, origin: NodeName, vote: VoteMessage, via: NodeName) -> Arrival:
+        """A ballot, or the count that stands in for the one that a node does not cast yet."""
+        item: Any = vote
+        raw = f"{vote.right}/{vote.of}".encode() if isinstance(vote, Ready) else vote.ballot
+        if isinstance(vote, Vote):
+            # Checked before it is kept, so that a bad ballot is never counted; one that is not wanted is not read.
+            wanted = self._waits.wants(origin, Stage.VOTE, (vote.round, 0))
+            labels = self._labels(vote.round) if wanted and self._ballots.needs_labels else None
+            item = self._ballots.decode(vote.ballot, labels) if wanted else None
+        return self._arrive(origin, Stage.VOTE, vote.round, 0, item, raw, via)
+
+    def _arrive(
+        self, peer: NodeName, stage: Stage, round: int, part: int, item: Any, raw: bytes, via: NodeName | None = None
+    ) -> Arrival:
+        """`via`: the neighbour that it came from, where that may be another."""
+        arrival = self._waits.arrive(peer, stage, (round, part), item, raw)
+        if arrival is Arrival.EQUIVOCATION:
+            passed = "" if via in (None, peer) else f", passed on by {via}"
+            log.warning(
+                "a second %s for round %d%s: the first stands", stage.name.lower(), round, passed,
+                extra={"event": "equivocation", "peer": peer},
+            )  # fmt: skip
+        if via not in (None, peer):
+            return arrival  # it says nothing of the link to the peer, and not where the peer is: others may lie
+        known = self._roster[peer]
+        if arrival in IN_TIME:
+            known.on(Event.SPOKE)
+        place = self._waits.place
+        if known.has_reached(round) and place is not None and place[0] is Stage.ANNOUNCE and place[1] < round:
+            self._waits.forgive(peer)  # it does not merge: a link keeps its messages in order
+        return arrival
+
+    # --- what peers say of themselves
+
+    def _accept_here(self, peer: NodeName, round: int) -> None:
+        self._roster[peer].plays_after(round)
+        self._waits.sign_of_life(peer)
+        place = self._waits.place
+        if place is not None and place[1] <= round:
+            self._waits.forgive(peer)  # it is past what is waited for here
+
+    def _accept_waiting(self, peer: NodeName, message: Waiting) -> None:
+        self._waits.sign_of_life(peer)
+        place = self._waits.place
+        if place is not None and has_passed((message.at, message.round), place):
+            self._waits.will_not_come(peer)
+        self._announcer.answer(peer, message.round)
+
+    def _accept_news(self, via: NodeName, news: News) -> Arrival:
+        """What a node that is no neighbour tells of itself. Its link, if there is one, speaks for itself."""
+        origin = self._votes.receive_news(via, news)
+        if origin is None:
+            return Arrival.DUPLICATE
+        self._waits.sign_of_life(origin)
+        voting, notice = self._waits.relayed_round, news.message
+        match notice:
+            case Here() if not self._votes.is_too_far(notice.round):
+                self._roster[origin].joins_after(notice.round)
+                self._roster[origin].vote_came()
+                if voting is not None and voting <= notice.round:
+                    self._waits.forgive(origin)
+            case Waiting():
+                if voting is not None and voting < notice.round:
+                    self._waits.forgive(origin)  # it has gone on, and its vote has been lost on the way
+                if notice.at is Stage.VOTE:
+                    self._votes.urge(notice.round)
+                self._announcer.answer(origin, notice.round)
+            # Lost: the route has noted it.
+        return Arrival.RECORDED

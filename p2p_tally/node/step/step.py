@@ -1,0 +1,188 @@
+"""Staying in step with the others: the one door to this room.
+
+Owns what is known of the peers, and knows when this node may go on: it waits for the votes of a round, notices that
+the others have gone on without it, has the links that a round needs, and tells the others where it is. Knows nothing
+of models.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from p2p_tally.config import Federation
+from p2p_tally.ids import NodeName
+from p2p_tally.learning.schedule import next_voting_rounds
+from p2p_tally.node.formats import message_limits
+from p2p_tally.node.links.outbox import Outbox, framed_bytes
+from p2p_tally.node.links.plan import LinkPlan
+from p2p_tally.node.links.transport import Clock, Transport
+from p2p_tally.node.position import Position
+from p2p_tally.node.step.announcer import Announcer
+from p2p_tally.node.step.inbox import Inbox, Labels
+from p2p_tally.node.step.relay import RelayedVotes
+from p2p_tally.node.step.votes import DirectVotes, VoteMessage, VoteRoute
+from p2p_tally.node.step.waits import Waits
+from p2p_tally.protocol.ballots import BallotFormat
+from p2p_tally.protocol.deadlines import Deadlines
+from p2p_tally.protocol.handshake import majority_round
+from p2p_tally.protocol.messages import Hello, Stage
+from p2p_tally.protocol.peers import Event, Roster
+from p2p_tally.topologies import Topology
+
+log = logging.getLogger(__name__)
+
+
+class Abandoned(Exception):
+    """A round that cannot be finished: this node is asked to stop, and so were those it waits for."""
+
+
+class LeftBehind(Exception):
+    """The neighbours have gone on without this node."""
+
+    def __init__(self, theirs: int) -> None:
+        super().__init__(theirs)
+        self.theirs = theirs
+
+
+class Step:
+    """One node among the others."""
+
+    def __init__(
+        self,
+        name: NodeName,
+        federation: Federation,
+        topology: Topology,
+        transport: Transport,
+        outbox: Outbox,
+        position: Position,
+        ballots: BallotFormat,
+        labels: Labels,
+        deadlines: Deadlines,
+        clock: Clock,
+    ) -> None:
+        self._name = name
+        self._topology = topology
+        self._transport = transport
+        self._position = position
+        self._deadlines = deadlines
+        self._clock = clock
+        members = [NodeName(member) for member in topology.members]
+        self.roster = Roster(member for member in members if member != name)
+        # Where the graph stays, all links do.
+        self.plan = LinkPlan(name, topology, federation) if topology.varies else None
+        self.votes: VoteRoute = (
+            DirectVotes(name, topology, outbox, self.roster)
+            if federation.hops == 1
+            else RelayedVotes(
+                name,
+                topology,
+                federation.hops,
+                outbox,
+                self.roster,
+                position,
+                lambda round: next_voting_rounds(federation, round)[-1],
+            )
+        )
+        self.announcer = Announcer(name, topology, transport, outbox, self.votes, position, clock)
+        self.waits = Waits(self.roster, self.votes, transport.received, self.announcer.waiting)
+        self.inbox = Inbox(
+            self.roster,
+            self.votes,
+            self.waits,
+            self.announcer,
+            outbox.ledger,
+            message_limits(federation, ballots, len(members)),
+            ballots,
+            labels,
+            federation.rounds,
+        )
+
+    def neighbours(self, round: int) -> list[NodeName]:
+        return [NodeName(peer) for peer in self._topology.neighbours(self._name, round)]
+
+    # --- a round
+
+    def begin_round(self, round: int) -> None:
+        """From now on the links that the coming rounds need are made, and the others given up."""
+        if self.plan is not None:
+            self._transport.want(self.plan.needed(round))
+
+    async def hear(self, round: int, own: VoteMessage) -> dict[NodeName, Any]:
+        """Send this node's vote of a round, and wait for those of all within reach."""
+        self.check(round)
+        self._position.enter("barrier")
+        await self.have_links(round)
+        voters = self.votes.voters(round)
+        self.votes.send(round, own)
+        started = self._clock()
+        heard = await self.gather(Stage.VOTE, round, 0, voters)
+        if len(heard) == len(voters):
+            self._deadlines.saw(self._clock() - started)
+        self.leave_if_others_left(round)
+        return heard
+
+    async def gather(self, stage: Stage, round: int, part: int, peers: Iterable[NodeName]) -> dict[NodeName, Any]:
+        """What these peers send for a part of a stage, in order of name, before their deadlines."""
+        return await self.waits.gather(stage, (round, part), peers, self._deadlines.timeout())
+
+    async def have_links(self, round: int) -> None:
+        """Where links come and go: wait for those of this round. What is sent before there is a link is lost."""
+        if self.plan is None:
+            return
+        partners = [peer for peer in self.neighbours(round) if self.roster[peer].is_there]
+        without = await self._transport.linked(partners, self._deadlines.timeout())
+        for peer in without:
+            self.roster[peer].let_deadline_pass()
+            self.waits.will_not_come(peer)
+        if without:
+            log.warning("no link to %s in time", ", ".join(without), extra={"event": "missed"})
+
+    # --- whether the others are where this node is
+
+    def check(self, round: int) -> None:
+        """Raise LeftBehind where most neighbours of a round have gone past it without this node.
+
+        In good faith they cannot: to go on they need the very message that this node is about to send.
+        """
+        peers = [self.roster[peer] for peer in self.neighbours(round)]
+        # One that is there and has not spoken yet is no further than this node: the first to speak is no majority.
+        rounds = [peer.seen for peer in peers if peer.seen or peer.is_there]
+        theirs = majority_round(rounds) if rounds else 0
+        if theirs > round:
+            raise LeftBehind(theirs)
+
+    def rejoin(self, theirs: int) -> None:
+        """Go on in the round after the one that the neighbours are in, so that this node's vote is there in time."""
+        behind = self._position.round
+        self._position.move_to(theirs + 1)
+        log.warning("behind: from round %d to %d", behind, self._position.round, extra={"event": "catch-up"})
+        self.announcer.here()
+
+    def leave_if_others_left(self, round: int) -> None:
+        """Asked to stop, this node finishes its round; but not a round that others, asked too, have not played."""
+        if self._position.stopping and not self.roster.left.isdisjoint(self.neighbours(round)):
+            raise Abandoned
+
+    # --- what the transport tells
+
+    def deliver(self, peer: NodeName, frame: bytes) -> bool:
+        return self.inbox.deliver(peer, frame, framed_bytes(peer, self._name, len(frame)))
+
+    def link_up(self, peer: NodeName, hello: Hello) -> None:
+        self.votes.link_up(peer)
+        playing, known = self._position.playing, self.roster[peer]
+        # One that the schedule made, where links come and go: neither end has missed anything.
+        scheduled = playing and self.plan is not None and known.is_there
+        if scheduled and hello.running:
+            known.joins_after(max(hello.round, known.joined))
+            return
+        # What a running peer sent of the round it is in may have gone out before there was a link to carry it.
+        known.joins_after(hello.round + 1 if hello.running else 0)
+        begins_later = playing and not (hello.running or scheduled)
+        known.on(Event.LINK_UP_EARLY if begins_later else Event.LINK_UP)
+        self.waits.look()
+        if playing and not scheduled:
+            self.announcer.here_to(peer)
+
+    def link_down(self, peer: NodeName) -> None:
+        self.waits.link_lost(peer)
