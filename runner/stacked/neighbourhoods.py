@@ -51,14 +51,6 @@ class Neighbourhoods:
         rows = np.repeat(np.arange(self.nodes), self.degree + 1)
         return rows, np.fromiter((peer for peers in near for peer in peers), np.int64, len(rows))
 
-    @cached_property
-    def dialled(self) -> np.ndarray:
-        """How many of its neighbours each peer dials [N]: those of a larger name."""
-        if self.complete:
-            return np.arange(self.nodes)[::-1].copy()
-        rows, columns = self._edges
-        return np.bincount(rows[columns > rows], minlength=self.nodes)
-
     # --- sums over neighbourhoods; the first axis is one for all where the graph is complete
 
     def sums(self, values: np.ndarray) -> np.ndarray:
