@@ -8,7 +8,6 @@ side of a link that dialled masks what it sends, which makes a frame longer, so 
 in order of rank, which is the order of their names; of two neighbours the one of smaller rank dials.
 """
 
-from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -220,12 +219,9 @@ class _Links:
         neighbours = np.array(topology.degrees(r))
         if topology.is_complete(r):
             return cls(neighbours, np.arange(nodes)[::-1].copy(), {})
-        smaller = [
-            bisect(topology.neighbours(member, r), rank, key=topology.rank)
-            for rank, member in enumerate(topology.members)
-        ]
+        ends, others = topology.links(r)
         relays = {} if federation.hops == 1 else _relays(topology.reach(r, federation.hops))
-        return cls(neighbours, neighbours - np.array(smaller), relays)
+        return cls(neighbours, np.bincount(ends[ends < others], minlength=nodes), relays)
 
     def to_neighbours(self, message: Message, senders: np.ndarray | None = None) -> Copies:
         """A message from the senders [N] (everyone) to all neighbours of each."""
