@@ -1,6 +1,6 @@
-"""What is said and shown of a topology: its size, how fast it mixes, what it costs in bytes, its picture.
+"""What is said and shown of a topology: its size, how fast it mixes, how many hear a vote, its picture.
 
-Pure reckoning from the graph; nothing here is needed to run a node.
+All of it follows from the graph; no node needs it to run.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,6 @@ from p2p_tally.topologies.errors import TopologyError
 from p2p_tally.topologies.mixing import expected_gap, metropolis_hastings, rounds_to_contract, spectral_gap
 from p2p_tally.topologies.topology import Hops, Topology
 
-PARAMETER_BYTES = 4  # float32
 # Graphs looked at where they are redrawn without end: each is random, and their facts are much the same.
 SURVEY = 8
 # The picture: rounds shown of a graph that varies, and members up to which names are legible.
@@ -41,7 +40,7 @@ class Facts:
 def describe(topology: Topology) -> Facts:
     """The facts of a topology. Its gap is the worst case, or the expected if redrawn without end."""
     nodes = len(topology.members)
-    rounds = _survey(topology)
+    rounds = surveyed_rounds(topology)
     degrees = [degree for round in rounds for degree in topology.degrees(round)]
     complete = all(topology.is_complete(round) for round in rounds)
     gap = 1.0 if complete else _gap(topology, rounds)
@@ -61,39 +60,22 @@ def describe(topology: Topology) -> Facts:
     )
 
 
-def vote_bytes(topology: Topology, probes: int, bytes_per_vote: float, hops: Hops = 1) -> float:
-    """Bytes of votes that a peer sends in a round, on average, what it passes on included.
+def surveyed_rounds(topology: Topology) -> range:
+    """The rounds that stand for all: a period or, where there is none, one of each of the first graphs."""
+    if topology.period is not None:
+        return range(1, topology.period + 1)
+    return range(1, SURVEY * topology.hold + 1, topology.hold)
 
-    Each ballot is sent once to everyone within reach of the voter: to the neighbours, where it travels one hop.
-    """
-    return mean_reach(topology, hops) * probes * bytes_per_vote
 
-
-def mean_reach(topology: Topology, hops: Hops = 1, rounds: Sequence[int] | None = None) -> float:
-    """How many others hear a peer's vote, on average; over these rounds, or those that stand for all."""
-    surveyed = _survey(topology) if rounds is None else rounds
+def mean_reach(topology: Topology, hops: Hops = 1) -> float:
+    """How many others hear a peer's vote, on average."""
+    rounds = surveyed_rounds(topology)
     if hops == 1:
-        return fmean(fmean(topology.degrees(round)) for round in surveyed)
+        return fmean(fmean(topology.degrees(round)) for round in rounds)
     return fmean(
         len(topology.members) - 1 if topology.is_complete(round) else fmean(topology.reach(round, hops).sizes.tolist())
-        for round in surveyed
+        for round in rounds
     )
-
-
-def merge_bytes(topology: Topology, parameters: int) -> float:
-    """Bytes of parameters that a peer sends in a merge, on average.
-
-    Over a complete graph the exact mean is had by reduce-scatter and all-gather, 2(N-1)/N of the parameters;
-    elsewhere they go to each neighbour whole.
-    """
-    nodes = len(topology.members)
-    copies = 2 * (nodes - 1) / nodes if topology.is_complete() else mean_reach(topology)
-    return copies * PARAMETER_BYTES * parameters
-
-
-def mesh_cheaper_until(classes: int) -> int:
-    """The N at which a mesh of votes, N-1 bytes a probe, costs a star's soft labels, 4 bytes a class."""
-    return 4 * classes + 1
 
 
 def plot(topology: Topology, path: str | PathLike[str]) -> None:
@@ -139,13 +121,6 @@ def plot(topology: Topology, path: str | PathLike[str]) -> None:
         figure.savefig(target, dpi=150)
     except OSError as error:
         raise TopologyError(f"picture {str(target)!r}: cannot be written: {error.strerror or error}") from None
-
-
-def _survey(topology: Topology) -> range:
-    """The rounds that stand for all: a period or, where there is none, one of each of the first graphs."""
-    if topology.period is not None:
-        return range(1, topology.period + 1)
-    return range(1, SURVEY * topology.hold + 1, topology.hold)
 
 
 def _gap(topology: Topology, rounds: Sequence[int]) -> float:

@@ -11,10 +11,11 @@ from itertools import combinations
 from typing import Literal
 
 import networkx as nx
+import numpy as np
 
 from p2p_tally.topologies.cycles import ring_through_all
 from p2p_tally.topologies.errors import TopologyError
-from p2p_tally.topologies.reach import Reach
+from p2p_tally.topologies.reach import Ranks, Reach
 from p2p_tally.topologies.weights import MixingEntries, metropolis_row, mixed_row, mixing_entries
 
 Edge = tuple[int, int]  # two ranks, in either order; repeats are harmless
@@ -134,6 +135,10 @@ class Topology:
         row = mixed_row(self._rank[member], self.mixing(round), self.reach(round, hops).furthest)
         return {self.members[rank]: weight for rank, weight in enumerate(row.tolist()) if weight > 0.0}
 
+    def links(self, round: int = 1) -> tuple[Ranks, Ranks]:
+        """Every edge of a round from both of its ends: ranks of members, ascending, and those of their neighbours."""
+        return self._at(round).links
+
     def mixing(self, round: int = 1) -> MixingEntries:
         """All Metropolis-Hastings weights of a round, entry by entry."""
         return self._at(round).weights
@@ -185,6 +190,13 @@ class _Phase:
     @cached_property
     def graph(self) -> nx.Graph:
         return nx.freeze(_graph(tuple(self.neighbours), self.edges()))
+
+    @cached_property
+    def links(self) -> tuple[Ranks, Ranks]:
+        rank = {member: place for place, member in enumerate(self.neighbours)}
+        others = (rank[other] for others in self.neighbours.values() for other in others)
+        ends = np.repeat(np.arange(len(rank)), self.degrees)
+        return ends, np.fromiter(others, np.int64, len(ends))
 
     @cached_property
     def weights(self) -> MixingEntries:

@@ -1,5 +1,10 @@
 """In which form a federation writes ballots and merges: the options say what is sent, the protocol how."""
 
+from collections.abc import Iterator
+from itertools import repeat
+
+import numpy as np
+
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.methods import METHODS, Sent
@@ -35,3 +40,16 @@ def merge_format(federation: Federation) -> ChangeFormat:
 def message_limits(federation: Federation, ballots: BallotFormat, members: int) -> Limits:
     """What the longest message of this federation needs."""
     return Limits.of(ballots.largest, members, merging=bool(federation.merge_every))
+
+
+def format_since(base: np.ndarray, format: ChangeFormat) -> ChangeFormat:
+    """How changes since this base are written. A change since zeros is the model itself: every value is sent."""
+    return format if base.any() else format.dense
+
+
+def merge_formats(federation: Federation) -> Iterator[ChangeFormat]:
+    """That of each merge over a full mesh in turn, where none fails. The base of the first is the common start, or
+    zeros where the peers have none."""
+    format = merge_format(federation)
+    yield format if METHODS[federation.method].common_start else format.dense
+    yield from repeat(format)

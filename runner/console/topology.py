@@ -1,17 +1,23 @@
-"""The facts of graphs, for the command line: built, described, priced in bytes, compared, drawn."""
+"""The facts of graphs, for the command line: described, with what votes and merges cost in bytes, compared, drawn."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
-from p2p_tally.protocol.ballots import index_bytes
+from p2p_tally.node.traffic import Copies, Traffic, payload
+from p2p_tally.protocol.ballots import BallotFormat
+from p2p_tally.protocol.changes import ChangeFormat
+from p2p_tally.protocol.messages import Vote
 from p2p_tally.runner.console.terminal import print_table
 from p2p_tally.topologies import Hops, Topology, TopologyError, build
-from p2p_tally.topologies.facts import describe, mean_reach, merge_bytes, mesh_cheaper_until, plot, vote_bytes
+from p2p_tally.topologies.facts import describe, mean_reach, plot, surveyed_rounds
 
 
 def make(name: str, nodes: int, degree: int | None, seed: int) -> Topology:
@@ -39,10 +45,41 @@ def facts(
         "rounds_to_tenfold": found.rounds_to_tenfold,
         "hops": hops,
         "reach": mean_reach(topology, hops),
-        "vote_bytes": vote_bytes(topology, probes, index_bytes(classes), hops),
+        "vote_bytes": vote_bytes(topology, hops, probes, classes),
         "merge_bytes": merge_bytes(topology, parameters),
         "mesh_cheaper_until": mesh_cheaper_until(classes),
     }
+
+
+def vote_bytes(topology: Topology, hops: Hops, probes: int, classes: int) -> float:
+    """Bytes of votes, a class index each, that a peer sends in a round on average, what it passes on included."""
+    ballots = BallotFormat("byte", probes, classes)
+    traffic = Traffic(Federation(hops=hops), topology, ballots, parameters=0)
+    one_byte = [(Vote(1, bytes(1)), traffic.everyone)]
+    return _copies(topology, (traffic.round(r, one_byte) for r in surveyed_rounds(topology)), 1) * ballots.largest
+
+
+def merge_bytes(topology: Topology, parameters: int) -> float:
+    """Bytes of float32 parameters that a peer sends in a merge on average.
+
+    Over a complete graph these are 2 (N - 1) / N of the parameters, elsewhere all of them to each neighbour.
+    """
+    plain = ChangeFormat()
+    size = plain.size(parameters)
+    traffic = Traffic(Federation(), topology, BallotFormat("byte", 1, 2), parameters)
+    rounds = (traffic.round(r, merge=plain) for r in surveyed_rounds(topology))
+    return _copies(topology, rounds, size) * size if size else 0.0
+
+
+def _copies(topology: Topology, rounds: Iterable[Iterable[Copies]], size: int) -> float:
+    """How many copies of something of this size a peer sends in a round, on average."""
+    return fmean(payload(sent) / (len(topology.members) * size) for sent in rounds)
+
+
+def mesh_cheaper_until(classes: int) -> int:
+    """The N up to which a mesh of votes, N - 1 bytes a probe, costs no more than a star of soft labels, 4 bytes a
+    class."""
+    return 4 * classes + 1
 
 
 def compare(rows: list[dict[str, Any]], classes: int) -> None:

@@ -1,13 +1,13 @@
-"""What runs really sent, by kind, beside what their votes would have taken in each coding. For `payload --run`."""
+"""What runs sent, by kind of message, beside what their votes would have taken in each coding. For `payload --run`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
 from p2p_tally.config import BallotCoding, Federation
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.node.formats import ballot_form
 from p2p_tally.runner.experiments.experiment import Cell, Facts
 from p2p_tally.runner.experiments.payload import cell_bytes
 from p2p_tally.runner.report.results import CellResults, collect
@@ -53,7 +53,7 @@ def _measure(cell: CellResults) -> MeasuredBytes:
                 for accounting, count in counts.items():
                     into[accounting] += count / len(cell.runs)
     wire = [run.wire_bytes for run in cell.runs if run.wire_bytes is not None]
-    votes = METHODS[cell.federation.method].sent is Sent.VOTES
+    votes = ballot_form(cell.federation) in get_args(BallotCoding)
     return MeasuredBytes(
         name=cell.name,
         ballot=_ballot(cell.federation),
@@ -67,13 +67,16 @@ def _measure(cell: CellResults) -> MeasuredBytes:
 
 
 def _ballot(federation: Federation) -> str:
-    """What a ballot of this run is written as."""
-    return {
-        Sent.VOTES: federation.ballot,
-        Sent.TOP_K: f"top {federation.top_k}, {federation.soft_precision}",
-        Sent.SOFT: f"soft, {federation.soft_precision}",
-        Sent.NOTHING: "–",
-    }[METHODS[federation.method].sent]
+    """How a ballot of this run is written."""
+    match ballot_form(federation):
+        case None:
+            return "–"
+        case "top-k":
+            return f"top {federation.top_k}, {federation.soft_precision}"
+        case "soft":
+            return f"soft, {federation.soft_precision}"
+        case coding:
+            return coding
 
 
 def _closed_form(cell: CellResults, ballot: BallotCoding) -> float | None:

@@ -17,13 +17,11 @@ from torch import Tensor
 
 from p2p_tally.ids import derive_seed, ranked_names
 from p2p_tally.learning.architectures import holders
-from p2p_tally.learning.consensus import measure
 from p2p_tally.learning.graph import merge_ring
-from p2p_tally.learning.learner import Learner, answer
-from p2p_tally.learning.methods import METHODS, Sent
-from p2p_tally.learning.objectives import NO_LABEL, blended_target
+from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.methods import METHODS
+from p2p_tally.learning.objectives import NO_LABEL
 from p2p_tally.learning.schedule import (
-    CLOSED,
     Channel,
     channel,
     channel_opens,
@@ -38,11 +36,11 @@ from p2p_tally.learning.setup import Task, make_model
 from p2p_tally.node.formats import ballot_format, merge_format
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.reports import Stopwatch
-from p2p_tally.protocol.ballots import BallotFormat
-from p2p_tally.protocol.messages import Here, Ready, Vote
+from p2p_tally.node.traffic import Said, Traffic, totals
+from p2p_tally.protocol.messages import Ready
 from p2p_tally.runner.runs.round_lines import Lines
 from p2p_tally.runner.simulation.checkpoints import State
-from p2p_tally.runner.stacked import bytes as stacked_bytes
+from p2p_tally.runner.stacked.answers import Answers
 from p2p_tally.runner.stacked.batched_model import layers_of
 from p2p_tally.runner.stacked.block import Block
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
@@ -84,11 +82,14 @@ class Stacked:
         self.names = self.stack.names
         self.device = self.stack.device
         self.ballots = ballot_format(self.federation, task.probes.votes_per_round, task.classes)
+        self.answers = Answers(task, self.stack, self.ballots)
         self.coded = None
+        self.merge_format = merge_format(self.federation)
         if sends_changes(self.federation) and len(self.names) > 1:  # a peer alone has nobody to send a change to
-            self.coded = CodedMerge(self.stack.parameters, merge_format(self.federation), self.method.common_start)
-        ring = merge_ring(self.federation, topology)
-        self.ring = None if ring is None else tuple(map(topology.rank, ring))
+            self.coded = CodedMerge(self.stack.parameters, self.merge_format, self.method.common_start)
+        self.around_a_ring = merge_ring(self.federation, topology) is not None
+        # Peers that merge have one architecture.
+        self.traffic = Traffic(self.federation, topology, self.ballots, len(self.stack.groups[0].template.parameters))
         # The round after which each peer's channel opens; 0 is no round, None an automatic warm-up that lasts.
         warmup = self.federation.warmup
         self.warmup: list[int | None] = [warmup if isinstance(warmup, int) else None] * len(self.names)
@@ -129,12 +130,10 @@ class Stacked:
 
     def _play(self, r: int, lines: Lines) -> None:
         """Round r of Algorithm 1, at every peer."""
-        sent: stacked_bytes.Sent = {}
+        said: list[Said] = []
         seconds: dict[str, float] = {}
         watch = Stopwatch(self.clock, seconds)
         graph, audience = self._graph(r)
-        if r == 1:
-            stacked_bytes.broadcast(sent, graph, Here(0))
 
         self.stack.each(Block.train)
         watch.lap("train")
@@ -144,28 +143,31 @@ class Stacked:
         speaking = np.array([one.speaks for one in now])
         waiting = np.array([waits_for_half(self.federation, opened) for opened in self.warmup])
         ready = self._ready(r) if waiting.any() else None  # measured first: a look at the probes must stay the last
-        mute = np.zeros_like(speaking)  # whose model has diverged, so that there is no ballot for what it would say
+        mute = np.zeros_like(speaking)  # whose model has diverged, so that its answer has no ballot
         target = agreement = None
         if voting.any():
             logits = self._look(r, voting)
             watch.lap("vote")
             if speaking.any():
-                mute = speaking & ~self._can_say(logits)
+                mute = speaking & ~self.answers.can_be_sent(logits)
                 speaking &= ~mute
-                target = self._poll(sent, r, logits, speaking) if speaking.any() else None
-                if mute.any():
-                    self._send(sent, r, Ready(r, 0, self.ballots.count), mute)
+                said, target = self.answers.poll(r, logits, speaking, audience)
+                said.append((Ready(r, 0, self.ballots.count), mute))
                 now = self._with_quorum(audience, now, speaking)
-                agreement = self._agreement(logits) if self.federation.merge_when == "drift" else None
+                if self.federation.merge_when == "drift" and any(one.speaks for one in now):
+                    agreement = self.answers.agreement(logits, speaking)
             watch.lap("barrier")
             if not self.method.distils_merged:
                 self._distill(r, target, now)
                 watch.lap("distill")
         if ready is not None:
-            self._wait_for_half(sent, r, ready, waiting, speaking, mute)
+            said += self._wait_for_half(r, audience, ready, waiting, speaking, mute)
             watch.lap("barrier")
 
-        merged = self._merge_is_due(r, agreement) and self._merge(sent, graph, r)
+        due = merge_is_due(self.federation, r, self.merged_at, agreement)
+        format = None if not due else self.merge_format if self.coded is None else self.coded.format
+        sent = totals(self.traffic.round(r, said, format))
+        merged = due and self._merge(graph, r)
         watch.lap("merge")
         taking = np.array([one.trains for one in now])  # below a quorum there may be nothing to learn from
         if taking.any() and self.method.distils_merged and merged:
@@ -196,13 +198,6 @@ class Stacked:
             )
         return self._graphs[phase]
 
-    def _send(self, sent: stacked_bytes.Sent, r: int, word: Vote | Ready, senders: np.ndarray) -> None:
-        """Book a word of this size from the senders [N] to all within reach."""
-        links, audience = self._graph(r)
-        stacked_bytes.broadcast(sent, links, word, senders)
-        if audience.reach is not None:
-            stacked_bytes.relay(sent, audience.reach, word, senders)
-
     # --- probes
 
     def _channels(self, r: int) -> list[Channel]:
@@ -212,38 +207,6 @@ class Stacked:
     def _look(self, r: int, voting: np.ndarray) -> list[Tensor]:
         x, _ = self.task.probes.sample(r)
         return self.stack.each(lambda block: block.look(x, _some(voting[block.rows])))
-
-    def _poll(self, sent: stacked_bytes.Sent, r: int, logits: list[Tensor], speaking: np.ndarray) -> Tensor:
-        """What every peer's neighbourhood answers: [N, P, C], or [1, P, C] where all hear the same."""
-        _, audience = self._graph(r)
-        if self.method.sent is Sent.VOTES:
-            votes = self._votes(logits)
-            self._book_votes(sent, r, votes, speaking)
-            histogram = audience.tally(votes, self.task.classes, speaking, self.federation.inverse_agreement)
-            return torch.from_numpy(histogram).to(self.device)
-        self._book_votes(sent, r, None, speaking)
-        rows = [_distribution(part.mT, self.method.sent, self.ballots) for part in logits]
-        return audience.mean(self.stack.by_rank(rows), speaking)
-
-    def _can_say(self, logits: list[Tensor]) -> np.ndarray:
-        """Who has a ballot for its answer [N]: all votes are classes, but probabilities may be none."""
-        if self.method.sent is Sent.VOTES:
-            return np.ones(len(self.names), bool)
-        return self.stack.by_rank([part.amax(1).isfinite().all(1) for part in logits]).cpu().numpy()
-
-    def _votes(self, logits: list[Tensor]) -> np.ndarray:
-        return self.stack.by_rank([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
-
-    def _book_votes(self, sent: stacked_bytes.Sent, r: int, votes: np.ndarray | None, speaking: np.ndarray) -> None:
-        if self.ballots.form != "coded" or votes is None:  # every ballot is as long as any other
-            self._send(sent, r, Vote(r, bytes(self.ballots.largest)), speaking)
-            return
-        labels = self.task.probes.labels_of(r)
-        lengths = np.zeros(len(votes), np.int64)  # [N]
-        for peer in np.flatnonzero(speaking):
-            lengths[peer] = len(self.ballots.encode(votes[peer], labels))
-        for length in np.unique(lengths[speaking]).tolist():
-            self._send(sent, r, Vote(r, bytes(length)), speaking & (lengths == length))
 
     def _with_quorum(self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray) -> list[Channel]:
         """As a node's: below the quorum the round learns from labels alone. It happens as an opening spreads, and to
@@ -260,7 +223,7 @@ class Stacked:
         taking = np.array([one.trains for one in now])
         if not taking.any():
             return
-        target = self._target(r, consensus, now)
+        target = self.answers.target(r, consensus, now)
         self.stack.each(
             lambda block: (
                 block.distill(target[block.rows] if len(target) > 1 else target, _some(taking[block.rows]))
@@ -268,26 +231,6 @@ class Stacked:
                 else None
             )
         )
-
-    def _target(self, r: int, consensus: Tensor | None, now: list[Channel]) -> Tensor:
-        """What each peer learns from [N, P, C], by the weights of its channel; [1, P, C] where all learn the same."""
-        _, labels = self.task.probes.sample(r)
-        labels = None if labels is None else labels.flatten().to(self.device)
-        extra = self.federation.disagreement_weight if self.method.sent is Sent.VOTES else 0.0
-
-        def blend(one: Channel, target: Tensor | None) -> Tensor:
-            blended = blended_target(self.task.classes, labels, target, one.label, one.consensus, extra)
-            return blended if blended.dim() == 3 else blended.unsqueeze(0)
-
-        kinds = set(now)
-        if len(kinds) == 1:
-            return blend(now[0], consensus if now[0].speaks else None)
-        target = torch.zeros(len(now), self.ballots.count, self.task.classes, device=self.device)
-        for one in kinds - {CLOSED}:
-            rows = torch.tensor([peer for peer, its in enumerate(now) if its == one], device=self.device)
-            own = consensus if consensus is None or len(consensus) == 1 else consensus[rows]
-            target[rows] = blend(one, own if one.speaks else None)
-        return target
 
     # --- an automatic warm-up
 
@@ -302,52 +245,38 @@ class Stacked:
 
     def _wait_for_half(
         self,
-        sent: stacked_bytes.Sent,
         r: int,
+        audience: Neighbourhoods,
         ready: tuple[np.ndarray, int],
         waiting: np.ndarray,
         speaking: np.ndarray,
         mute: np.ndarray,
-    ) -> None:
-        """A channel opens once its neighbourhood is right on half of the probes, or has one that is open.
+    ) -> list[Said]:
+        """Open the channels whose warm-up ends with this round; the counts that those who are `waiting` [N] send.
 
-        Those who are `mute` have none right.
+        Those who are `mute` send a count of none right.
         """
         right, of = ready
-        _, audience = self._graph(r)
         opening = waiting & channel_opens(right, of, 0)
+        said: list[Said] = []
         if sends_ballots(self.federation):
-            for count in np.unique(right[waiting]).tolist():
-                self._send(sent, r, Ready(r, count, of), waiting & (right == count))
+            said = [(Ready(r, count, of), waiting & (right == count)) for count in np.unique(right[waiting]).tolist()]
             # Whole numbers, which floats add up exactly: as a node's fractions do.
             counts, rights = audience.sums((waiting | mute).astype(float)), audience.sums(waiting * right.astype(float))
             opening = waiting & channel_opens(rights, of * counts, audience.sums(speaking.astype(float)))
         for peer in np.flatnonzero(opening):
             self.warmup[peer] = r
+        return said
 
     # --- merging
 
-    def _agreement(self, logits: list[Tensor]) -> float | None:
-        """How far the votes of all agree."""
-        if self.method.sent is Sent.SOFT and self.ballots.precision != "float32":  # rounding can make equals
-            logits = [_distribution(part.mT, self.method.sent, self.ballots).mT for part in logits]
-        votes = self._votes(logits)
-        return measure(votes, self.task.classes, None).agreement if len(votes) > 1 else None
-
-    def _merge_is_due(self, r: int, agreement: float | None) -> bool:
-        due = merge_is_due(self.federation, r, self.merged_at, agreement)
-        self.merged_at = r if due else self.merged_at
-        return due
-
-    def _merge(self, sent: stacked_bytes.Sent, graph: Neighbourhoods, r: int) -> bool:
+    def _merge(self, graph: Neighbourhoods, r: int) -> bool:
+        """Merge; False where it was not completed."""
+        self.merged_at = r
         parameters = self.stack.parameters
-        if self.ring is None:
-            stacked_bytes.merge(sent, graph, r, parameters.shape[1], self.coded)
-        else:
-            stacked_bytes.ring_merge(sent, self.ring, r, parameters.shape[1])
         average: Tensor | None  # [N, W] or [1, W]
         kept = None
-        if self.ring is not None:
+        if self.around_a_ring:
             average = parameters.mean(0, keepdim=True)
         elif self.coded is None:
             average = graph.mix(parameters)
@@ -368,16 +297,3 @@ class Stacked:
 def _some(chosen: np.ndarray) -> Sequence[int] | None:
     """The chosen rows; None for all of them."""
     return None if chosen.all() else np.flatnonzero(chosen).tolist()
-
-
-def _distribution(logits: Tensor, sent: Sent, ballots: BallotFormat) -> Tensor:
-    """What peers say of each probe, from logits [n, P, C], as those who hear it have it: distributions [n, P, C]."""
-    if sent is Sent.SOFT and ballots.precision == "float32":
-        return logits.softmax(-1)
-    said = ballots.heard(answer(logits, sent, ballots.k))
-    if not isinstance(said, tuple):
-        return torch.from_numpy(said).to(logits.device)
-    indices, probabilities = said
-    rows = torch.zeros(logits.shape)
-    rows.scatter_(-1, torch.from_numpy(indices), torch.from_numpy(probabilities))
-    return rows.to(logits.device)

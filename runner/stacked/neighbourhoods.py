@@ -38,26 +38,11 @@ class Neighbourhoods:
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
         """Who counts [E] and who is counted [E], both ascending."""
-        if self.reach is not None:
-            own = np.arange(self.nodes)
-            rows, columns = np.append(self.reach.member, own), np.append(self.reach.origin, own)
-            order = np.lexsort((columns, rows))
-            return rows[order], columns[order]
-        rank = {member: place for place, member in enumerate(self._topology.members)}
-        near = [
-            sorted([place, *(rank[peer] for peer in self._topology.neighbours(member, self._round))])
-            for member, place in rank.items()
-        ]
-        rows = np.repeat(np.arange(self.nodes), self.degree + 1)
-        return rows, np.fromiter((peer for peers in near for peer in peers), np.int64, len(rows))
-
-    @cached_property
-    def dialled(self) -> np.ndarray:
-        """How many of its neighbours each peer dials [N]: those of a larger name."""
-        if self.complete:
-            return np.arange(self.nodes)[::-1].copy()
-        rows, columns = self._edges
-        return np.bincount(rows[columns > rows], minlength=self.nodes)
+        own = np.arange(self.nodes)
+        linked = self._topology.links(self._round) if self.reach is None else (self.reach.member, self.reach.origin)
+        rows, columns = (np.append(ends, own) for ends in linked)
+        order = np.lexsort((columns, rows))
+        return rows[order], columns[order]
 
     # --- sums over neighbourhoods; the first axis is one for all where the graph is complete
 

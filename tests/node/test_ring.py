@@ -18,12 +18,8 @@ from p2p_tally.node.merges.exchange import Merged
 from p2p_tally.node.merges.ring import RingReduce, halves
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol import segments
-from p2p_tally.protocol.changes import ChangeFormat
-from p2p_tally.protocol.ledger import Count
 from p2p_tally.protocol.messages import Message, Shard, Stage
-from p2p_tally.runner.experiments.payload import merge_bytes
 from p2p_tally.runner.simulation.simulate import simulate
-from p2p_tally.runner.stacked import bytes as stacked_bytes
 
 
 @pytest.fixture
@@ -65,8 +61,8 @@ def test_everyone_ends_with_the_mean(graph: dict[str, Any], monkeypatch: pytest.
     mean = np.mean(before, axis=0, dtype=np.float64)
     assert len(taken) == 6
     assert all(np.abs(average - mean).max() < 1e-6 for average in taken)
-    sent = merge_bytes(federation, make_topology(federation), len(mean), 4, ChangeFormat())
-    assert run.lines[-1].sent["scatter"]["payload"] + run.lines[-1].sent["gather"]["payload"] == sent / 6
+    sent = run.lines[-1].sent
+    assert sent["scatter"]["payload"] + sent["gather"]["payload"] == 2 * 5 / 6 * 4 * len(mean)
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 6])
@@ -138,18 +134,3 @@ def test_what_cannot_be_is_one_line(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         make_topology(exact(**options))
     assert "\n" not in str(caught.value)
-
-
-def test_the_stacked_engine_books_every_run_where_numbers_grow_wider(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs past number 127 take more room in a frame."""
-    monkeypatch.setattr(segments, "RUN", 10)
-    stacked_bytes._around.cache_clear()
-    federation = exact(nodes=20, topology="torus", partition="resample:8", method="fedavg")
-    topology, line = make_topology(federation), simulate(federation).lines[-1]
-    assert topology.ring is not None
-    sent: dict[Stage, Count] = {}
-    stacked_bytes.ring_merge(sent, tuple(map(topology.rank, topology.ring)), 4, 4810)
-    stacked_bytes._around.cache_clear()
-    for stage in (Stage.ANNOUNCE, Stage.SCATTER, Stage.GATHER):
-        booked = {"payload": sent[stage].payload / 20, "framed": sent[stage].framed / 20}
-        assert line.sent[stage.name.lower()] == booked

@@ -3,18 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from conftest import run_as_simulated, small
 from test_stacked import assert_agree, fifty
 
-from p2p_tally.ids import NodeName, ranked_names
-from p2p_tally.node.links.outbox import framed_bytes
-from p2p_tally.protocol import frames
-from p2p_tally.protocol.ledger import Count
-from p2p_tally.protocol.messages import Relayed, Stage, Vote
+from p2p_tally.protocol.messages import Stage
 from p2p_tally.runner.simulation.simulate import simulate
-from p2p_tally.runner.stacked import bytes as stacked_bytes
 from p2p_tally.topologies import build
 
 
@@ -49,21 +43,6 @@ def test_at_the_diameter_a_sparse_graph_is_a_mesh_to_the_bit(graph: str, ballot:
 )
 def test_both_engines_tally_alike_and_send_the_same_bytes(options: dict[str, Any]) -> None:
     assert_agree(fifty(**{"rounds": 14, "eval_every": 3, **options}))
-
-
-def test_relays_are_booked_to_the_byte_where_numbers_grow_wider() -> None:
-    """Origins past 127 and 255, and ways of more than 127 links, take more room in a frame."""
-    topology, speaking = build("ring", ranked_names(300)), np.arange(300) % 3 > 0
-    sent: dict[Stage, Count] = {}
-    stacked_bytes.relay(sent, topology.reach(1, 140), Vote(1, bytes(16)), speaking)
-    expected = Count()
-    reach = topology.reach(1, 140)
-    for origin, distance, child, parent in zip(reach.origin, reach.distance, reach.member, reach.parent, strict=True):
-        if distance > 1 and speaking[origin]:
-            relayed = Relayed(int(origin), int(distance), Vote(1, bytes(16)))
-            ends = NodeName(topology.members[parent]), NodeName(topology.members[child])
-            expected.add(16, framed_bytes(*ends, len(frames.encode(relayed))))
-    assert sent == {Stage.VOTE: expected}
 
 
 @pytest.mark.parametrize(

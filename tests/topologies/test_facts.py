@@ -1,4 +1,4 @@
-"""Facts of topologies worked by hand, costs in bytes, and pictures."""
+"""Facts of topologies worked by hand, and pictures."""
 
 import math
 import subprocess
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import p2p_tally
-from p2p_tally.topologies import TopologyError, build
-from p2p_tally.topologies.facts import Facts, describe, merge_bytes, mesh_cheaper_until, plot, vote_bytes
+from p2p_tally.topologies import Hops, TopologyError, build
+from p2p_tally.topologies.facts import Facts, describe, mean_reach, plot
 from p2p_tally.topologies.mixing import metropolis_hastings
 
 
@@ -107,37 +107,23 @@ def test_disagreement_is_a_tenth_when_said() -> None:
     assert np.linalg.norm(np.linalg.matrix_power(weights, rounds - 1), 2) > 0.1
 
 
-# --- bytes -------------------------------------------------------------------------------------------------
+# --- who hears a vote --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "votes", "merge"),
+    ("name", "count", "hops", "expected"),
     [
-        ("mesh", 8, 7 * 100, 2 * 7 / 8 * 4 * 1000),
-        ("mesh", 2, 100, 4000),
-        ("mesh", 1, 0, 0),
-        ("ring", 8, 200, 8000),
-        ("star", 8, 14 / 8 * 100, 14 / 8 * 4000),
-        ("gossip", 8, 300, 12000),
-        ("one-peer-exponential", 8, 100, 4000),
-        ("matchings", 9, 8 / 9 * 100, 8 / 9 * 4000),
-        ("gossip-k:5", 8, 300, 12000),
+        ("mesh", 8, 1, 7),
+        ("mesh", 8, 3, 7),
+        ("mesh", 1, "all", 0),
+        ("ring", 8, 2, 4),
+        ("ring", 8, "all", 7),
+        ("star", 8, 1, 14 / 8),
+        ("matchings", 9, 1, 8 / 9),
     ],
 )
-def test_bytes_that_a_peer_sends(name: str, count: int, votes: float, merge: float) -> None:
-    topology = build(name, names(count))
-    assert vote_bytes(topology, probes=100, bytes_per_vote=1) == pytest.approx(votes)
-    assert vote_bytes(topology, probes=100, bytes_per_vote=0.5) == pytest.approx(votes / 2)
-    assert merge_bytes(topology, parameters=1000) == pytest.approx(merge)
-
-
-@pytest.mark.parametrize("classes", [2, 10, 100])
-def test_where_a_mesh_of_votes_costs_as_much_as_a_star_of_soft_labels(classes: int) -> None:
-    count = mesh_cheaper_until(classes)
-    assert count == 4 * classes + 1
-    soft_labels = 4 * classes * 100  # a float a class and probe, to the hub
-    assert vote_bytes(build("mesh", names(count)), probes=100, bytes_per_vote=1) == soft_labels
-    assert vote_bytes(build("mesh", names(count - 1)), probes=100, bytes_per_vote=1) < soft_labels
+def test_how_many_hear_a_vote(name: str, count: int, hops: Hops, expected: float) -> None:
+    assert mean_reach(build(name, names(count)), hops) == pytest.approx(expected)
 
 
 # --- pictures ----------------------------------------------------------------------------------------------

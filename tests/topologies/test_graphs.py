@@ -105,6 +105,16 @@ def test_gossip_of_a_thousand_is_fast() -> None:
     assert set(topology.degrees()) == {10}
 
 
+@pytest.mark.parametrize("name", ["mesh", "line", "star", "gossip", "matchings"])
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_links_are_the_edges_from_both_ends_in_order(name: str, count: int) -> None:
+    topology = build(name, names(count))
+    for round in (1, 2):
+        edges = ranks(topology, round)
+        both = sorted(edges | {(other, one) for one, other in edges})
+        assert list(zip(*(ends.tolist() for ends in topology.links(round)), strict=True)) == both
+
+
 # --- laws --------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.feedback import ErrorFeedback
+from p2p_tally.node.formats import format_since
 from p2p_tally.node.merges.contributions import PLAIN, Changes, Contribution, Parameters
 from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
 from p2p_tally.protocol.changes import ChangeFormat
@@ -72,8 +73,7 @@ class AllReduce:
         if set(bases) != {feedback.name}:
             log.info("bases differ: this merge sends whole parameters", extra={"event": "merge-whole"})
             return Parameters(vector, feedback)
-        # Since nothing but zeros a change is the model itself, of which every part is needed.
-        changes = Changes(vector, feedback, self._format if feedback.base.any() else self._format.dense)
+        changes = Changes(vector, feedback, format_since(feedback.base, self._format))
         return changes if changes.fits else None
 
     async def _reduce(self, exchanged: Runs, own: Contribution, members: list[NodeName]) -> Merged:

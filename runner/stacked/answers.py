@@ -1,0 +1,110 @@
+"""What stacked peers answer for the probes of a round, how it is sent, and what they learn from it.
+
+Tensor code for what `learner.answer`, `consensus` and `BallotFormat` do for one peer. N peers, P probes, C classes.
+Logits come block by block, [n, C, P] each.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from p2p_tally.learning.consensus import measure
+from p2p_tally.learning.learner import answer
+from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.objectives import blended_target
+from p2p_tally.learning.schedule import CLOSED, Channel
+from p2p_tally.learning.setup import Task
+from p2p_tally.node.traffic import Said
+from p2p_tally.protocol.ballots import BallotFormat
+from p2p_tally.protocol.messages import Vote
+from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
+from p2p_tally.runner.stacked.peers import Peers
+
+
+class Answers:
+    """The answers of all peers of a federation."""
+
+    def __init__(self, task: Task, stack: Peers, ballots: BallotFormat) -> None:
+        self._task = task
+        self._stack = stack
+        self._ballots = ballots
+        self._sent = METHODS[task.federation.method].sent
+
+    def can_be_sent(self, logits: Sequence[Tensor]) -> np.ndarray:
+        """Whose answer has a ballot [N]. A vote always has; probabilities must be finite."""
+        if self._sent is Sent.VOTES:
+            return np.ones(len(self._stack.names), bool)
+        return self._stack.by_rank([part.amax(1).isfinite().all(1) for part in logits]).cpu().numpy()
+
+    def poll(
+        self, r: int, logits: Sequence[Tensor], speaking: np.ndarray, audience: Neighbourhoods
+    ) -> tuple[list[Said], Tensor | None]:
+        """What those who are `speaking` [N] send, and the consensus that every peer hears: [N, P, C], or [1, P, C]
+        where all hear the same. None where nobody speaks."""
+        if not speaking.any():
+            return [], None
+        if self._sent is Sent.VOTES:
+            votes = self._votes(logits)
+            settings = self._task.federation
+            histogram = audience.tally(votes, self._task.classes, speaking, settings.inverse_agreement)
+            return self._said(r, speaking, votes), torch.from_numpy(histogram).to(self._stack.device)
+        rows = self._stack.by_rank([self._distribution(part) for part in logits])
+        return self._said(r, speaking, None), audience.mean(rows, speaking)
+
+    def agreement(self, logits: Sequence[Tensor], speaking: np.ndarray) -> float | None:
+        """How far the votes of those who are speaking [N] agree; None where there are fewer than two."""
+        if self._sent is Sent.SOFT and self._ballots.precision != "float32":  # rounding can make two classes equal
+            logits = [self._distribution(part).mT for part in logits]
+        votes = self._votes(logits)[speaking]
+        return measure(votes, self._task.classes, None).agreement if len(votes) > 1 else None
+
+    def target(self, r: int, consensus: Tensor | None, now: Sequence[Channel]) -> Tensor:
+        """What each peer learns from [N, P, C], by the weights of its channel; [1, P, C] where all learn the same."""
+        device, classes = self._stack.device, self._task.classes
+        _, labels = self._task.probes.sample(r)
+        labels = None if labels is None else labels.flatten().to(device)
+        extra = self._task.federation.disagreement_weight if self._sent is Sent.VOTES else 0.0
+
+        def blend(one: Channel, target: Tensor | None) -> Tensor:
+            blended = blended_target(classes, labels, target, one.label, one.consensus, extra)
+            return blended if blended.dim() == 3 else blended.unsqueeze(0)
+
+        kinds = set(now)
+        if len(kinds) == 1:
+            return blend(now[0], consensus if now[0].speaks else None)
+        target = torch.zeros(len(now), self._ballots.count, classes, device=device)
+        for one in kinds - {CLOSED}:
+            rows = torch.tensor([peer for peer, its in enumerate(now) if its == one], device=device)
+            own = consensus if consensus is None or len(consensus) == 1 else consensus[rows]
+            target[rows] = blend(one, own if one.speaks else None)
+        return target
+
+    def _votes(self, logits: Sequence[Tensor]) -> np.ndarray:
+        return self._stack.by_rank([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
+
+    def _said(self, r: int, speaking: np.ndarray, votes: np.ndarray | None) -> list[Said]:
+        """The ballots of those who are speaking [N], together where they have the same length."""
+        if self._ballots.form != "coded" or votes is None:  # every ballot is as long as any other
+            return [(Vote(r, bytes(self._ballots.largest)), speaking)]
+        labels = self._task.probes.labels_of(r)
+        lengths = np.zeros(len(votes), np.int64)  # [N]
+        for peer in np.flatnonzero(speaking):
+            lengths[peer] = len(self._ballots.encode(votes[peer], labels))
+        return [
+            (Vote(r, bytes(length)), speaking & (lengths == length)) for length in np.unique(lengths[speaking]).tolist()
+        ]
+
+    def _distribution(self, logits: Tensor) -> Tensor:
+        """The answers [n, P, C] from logits [n, C, P], as those who receive the ballots have them."""
+        logits = logits.mT
+        if self._sent is Sent.SOFT and self._ballots.precision == "float32":
+            return logits.softmax(-1)
+        said = self._ballots.heard(answer(logits, self._sent, self._ballots.k))
+        if not isinstance(said, tuple):
+            return torch.from_numpy(said).to(logits.device)
+        indices, probabilities = said
+        rows = torch.zeros(logits.shape)
+        rows.scatter_(-1, torch.from_numpy(indices), torch.from_numpy(probabilities))
+        return rows.to(logits.device)
