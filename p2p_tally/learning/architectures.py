@@ -10,7 +10,7 @@ import re
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
-from p2p_tally.learning.methods import METHODS
+from p2p_tally.learning.methods import method_of
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def holders(federation: Federation) -> dict[str, list[int]]:
 def check_models(federation: Federation) -> None:
     """Refuse a merge of different models: a mean of their parameters means nothing."""
     held = holders(federation)
-    method = METHODS[federation.method]
+    method = method_of(federation)
     merge_every = method.merge_every if federation.merge_every is None else federation.merge_every
     if len(held) > 1 and merge_every and federation.method != "local":
         raise ConfigError(

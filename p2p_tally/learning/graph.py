@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import Sent, method_of
 from p2p_tally.topologies import Topology, TopologyError, build
 
 
@@ -48,7 +48,7 @@ def check_graph(federation: Federation, topology: Topology | None) -> None:
 
 def _check_fading(federation: Federation, topology: Topology | None) -> None:
     """Who opened first would fall silent first, and be waited for by those who still speak."""
-    method = METHODS[federation.method]
+    method = method_of(federation)
     if federation.warmup != "auto" or not 0 < federation.kl_decay < federation.rounds:
         return
     if not method.waits or method.sent is Sent.NOTHING or federation.alpha == 1:

@@ -24,7 +24,7 @@ from p2p_tally.learning.data import Augment, Examples, Normalise
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.merging import OuterNesterov
-from p2p_tally.learning.methods import METHODS, MergeRule, Sent
+from p2p_tally.learning.methods import MergeRule, Sent, method_of
 from p2p_tally.learning.objectives import NO_LABEL, distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
@@ -67,7 +67,7 @@ class Learner:
         augment: Augment | None = None,
     ) -> None:
         self.federation = federation
-        self.method = METHODS[federation.method]
+        self.method = method_of(federation)
         self.device = torch.device(device)
         self.classes = classes
         self.private = private

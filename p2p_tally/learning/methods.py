@@ -7,6 +7,8 @@ No torch here: the byte formulas need the rows too.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from p2p_tally.config import Federation
+
 
 class Sent(StrEnum):
     """What a node sends for each probe."""
@@ -68,3 +70,8 @@ METHODS: dict[str, Method] = {
         "the mean parameter change drives an outer Nesterov step", merge=MergeRule.OUTER_STEP, common_start=True
     ),
 }  # fmt: skip
+
+
+def method_of(federation: Federation) -> Method:
+    """The row of a federation's method."""
+    return METHODS[federation.method]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.architectures import check_models
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import Sent, method_of
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool = True) -> Federation:
     """The federation with every open default filled in; `labelled`: the probes carry labels."""
     check_models(federation)
-    method = METHODS[federation.method]
+    method = method_of(federation)
     merge_every = method.merge_every if federation.merge_every is None else federation.merge_every
     if federation.method == "local" and merge_every:
         log.warning("--merge-every %s: the method local never merges; ignored", merge_every)
@@ -58,12 +58,12 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
 
 def _sends_probabilities(federation: Federation) -> bool:
     """Whether a ballot has any in it. The one class of a top-1 answer is certain."""
-    sent = METHODS[federation.method].sent
+    sent = method_of(federation).sent
     return sent is Sent.SOFT or (sent is Sent.TOP_K and federation.top_k > 1)
 
 
 def _alpha(federation: Federation, labelled: bool) -> float:
-    method = METHODS[federation.method]
+    method = method_of(federation)
     if method.alpha is not None:
         if federation.alpha not in (None, method.alpha):
             log.warning(
@@ -122,7 +122,7 @@ def decay(round: int, warmup: int, window: int) -> float:
 
 def channel(federation: Federation, round: int, warmup: int | None) -> Channel:
     """The channel of one round of a resolved federation. `warmup` None: an automatic warm-up not yet over."""
-    method = METHODS[federation.method]
+    method = method_of(federation)
     assert federation.alpha is not None
     if not method.learns_from_probes:
         return CLOSED
@@ -150,7 +150,7 @@ def merges(federation: Federation, round: int) -> bool:
     With an automatic warm-up merges keep to the clock from the start: two nodes may see the channel open in
     different rounds, and a merge that only one of them makes is no merge.
     """
-    method = METHODS[federation.method]
+    method = method_of(federation)
     assert federation.merge_every is not None
     if not federation.merge_every or round % federation.merge_every:
         return False
@@ -180,7 +180,7 @@ def exchanges(federation: Federation, round: int) -> bool:
         return True
     if isinstance(federation.warmup, int):
         return channel(federation, round, federation.warmup).speaks
-    return METHODS[federation.method].learns_from_probes
+    return method_of(federation).learns_from_probes
 
 
 def evaluates(federation: Federation, round: int) -> bool:

@@ -17,7 +17,7 @@ from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import partition
 from p2p_tally.learning.data.probes import ProbePool, overlap
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import Sent, method_of
 from p2p_tally.learning.schedule import resolve
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
     test = _test_set(federation, source.test)
     cheap = len(test) <= CHEAP_TEST_SET
     federation = resolve(federation, labelled=probes.labelled, cheap_to_evaluate=cheap)
-    if METHODS[federation.method].sent is Sent.TOP_K and federation.top_k > source.classes:
+    if method_of(federation).sent is Sent.TOP_K and federation.top_k > source.classes:
         raise ConfigError(f"--top-k {federation.top_k}: accepted is at most the {source.classes} classes of the data")
     seen_in_test = overlap(probes.examples, test)
     if seen_in_test:
@@ -177,7 +177,7 @@ def _augmentation(federation: Federation, source: Source) -> Augment | None:
 def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
     """A node's model as it begins: its own initialisation, or everybody's where the method has one start."""
     federation = of_rank(task.federation, rank)
-    whose = "all" if METHODS[federation.method].common_start else name
+    whose = "all" if method_of(federation).common_start else name
     seed = derive_seed(federation.seed, "initialisation", whose)
     return models.build(federation, task.default_model, task.input_shape, task.classes, seed)
 

@@ -2,7 +2,7 @@
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import Sent, method_of
 from p2p_tally.protocol.ballots import BallotFormat, Form
 from p2p_tally.protocol.messages import LONG_BALLOT, LONG_BALLOT_ROUNDS
 
@@ -16,7 +16,7 @@ def ballot_format(learner: Learner) -> BallotFormat:
         Sent.TOP_K: "top-k",
         Sent.SOFT: "soft",
     }
-    sent = METHODS[federation.method].sent
+    sent = method_of(federation).sent
     votes = learner.probes.votes_per_round
     ballots = BallotFormat(forms[sent], votes, learner.classes, federation.top_k, federation.soft_precision)
     if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:

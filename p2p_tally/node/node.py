@@ -17,7 +17,7 @@ import numpy as np
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.consensus import Answer, measure
 from p2p_tally.learning.learner import Learner, votes_of
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import Sent, method_of
 from p2p_tally.learning.schedule import Channel, channel, drifted, evaluates, merges, next_words
 from p2p_tally.node.ballot_format import ballot_format
 from p2p_tally.node.links.outbox import Outbox, framed_bytes
@@ -93,7 +93,7 @@ class Node:
         self.name = name
         self.learner = learner
         self.federation = learner.federation
-        self.method = METHODS[self.federation.method]
+        self.method = method_of(self.federation)
         self.topology = topology
         self.transport = transport
         self.recorder = recorder

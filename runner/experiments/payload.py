@@ -12,7 +12,7 @@ from typing import Any
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import Sent, method_of
 from p2p_tally.learning.schedule import channel, merges, resolve
 from p2p_tally.protocol.ballots import BallotFormat, Form
 from p2p_tally.protocol.changes import ChangeFormat
@@ -46,7 +46,7 @@ def cell_bytes(cell: Cell) -> CellBytes:
     facts = cell.facts
     federation = resolve(cell.federation, labelled=cell.federation.alpha != 0)
     votes = facts.votes_per_round or federation.probes_per_round
-    method = METHODS[federation.method]
+    method = method_of(federation)
     rounds = range(1, federation.rounds + 1)
     warmup = federation.warmup if isinstance(federation.warmup, int) else 0
     merging = [r for r in rounds if merges(federation, r)]
@@ -100,7 +100,7 @@ def merge_bytes(federation: Federation, topology: Topology, parameters: int, rou
 def _codings(federation: Federation) -> Iterator[ChangeFormat]:
     """That of each merge: all of the first one is sent, unless peers begin with a model in common."""
     coding = ChangeFormat(federation.merge_precision, federation.merge_top_k)
-    if not METHODS[federation.method].common_start:
+    if not method_of(federation).common_start:
         yield coding.dense
     yield from repeat(coding)
 

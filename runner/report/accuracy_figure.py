@@ -7,7 +7,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from p2p_tally.learning.methods import METHODS
+from p2p_tally.learning.methods import method_of
 from p2p_tally.runner.runs.run import Run, cell_name
 
 # Okabe and Ito's palette.
@@ -67,7 +67,7 @@ def accuracy_figure(run: Run, path: Path) -> None:
         if 0 < len(merged) <= 60:
             axes.plot(merged, [bottom] * len(merged), "k^", ms=6, clip_on=False, label="merge", ls="none")
             axes.vlines(merged, bottom, mean[[line.merged for line in run.lines]], color="k", lw=0.6, ls=":")
-        if isinstance(federation.warmup, int) and federation.warmup and METHODS[federation.method].waits:
+        if isinstance(federation.warmup, int) and federation.warmup and method_of(federation).waits:
             axes.axvspan(0, federation.warmup, color="k", alpha=0.06, lw=0)
             axes.annotate(
                 "warm-up",

@@ -21,7 +21,7 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import ranked_names
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import Sent, method_of
 from p2p_tally.runner.report.accuracy_figure import COLOURS, STYLE
 from p2p_tally.runner.report.document import Block, Bullets, Heading, Picture, Table, Text
 from p2p_tally.runner.report.findings import parse_finding
@@ -65,7 +65,7 @@ class Placed:
     @property
     def reach(self) -> str:
         """How far a vote goes, in words; nothing where no vote is sent."""
-        if METHODS[self.federation.method].sent is Sent.NOTHING:
+        if method_of(self.federation).sent is Sent.NOTHING:
             return "–"
         hops = str(self.federation.hops)
         return {"1": "neighbours", "all": "everybody"}.get(hops, f"all within {hops} links")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning.data import Arrays, Examples
 from p2p_tally.learning.merging import OuterNesterov
-from p2p_tally.learning.methods import METHODS, MergeRule
+from p2p_tally.learning.methods import MergeRule, method_of
 from p2p_tally.learning.setup import Task
 from p2p_tally.runner.stacked.batched_model import (
     BatchedModel,
@@ -54,7 +54,7 @@ class Block:
 
     def __init__(self, task: Task, rows: Rows, model: nn.Module, parameters: Tensor) -> None:
         settings = self.federation = task.federation
-        method = METHODS[settings.method]
+        method = method_of(settings)
         self.task = task
         self.ranks = rows.ranks
         self.rows = rows.among_all

@@ -19,7 +19,7 @@ from p2p_tally.ids import derive_seed, ranked_names
 from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.consensus import measure
 from p2p_tally.learning.learner import Learner, answer
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import Sent, method_of
 from p2p_tally.learning.objectives import NO_LABEL, blended_target
 from p2p_tally.learning.schedule import CLOSED, Channel, channel, drifted, evaluates, merges
 from p2p_tally.learning.setup import Task, make_model
@@ -67,7 +67,7 @@ class Stacked:
     ) -> None:
         self.task = task
         self.federation = task.federation
-        self.method = METHODS[self.federation.method]
+        self.method = method_of(self.federation)
         self.topology = topology
         self.clock = clock
         self.stack = Peers(task, device, threads)
