@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
-from p2p_tally.learning.methods import Sent, method_of
+from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.topologies import Topology, TopologyError, build
 
 
@@ -51,7 +51,7 @@ def _check_fading(federation: Federation, topology: Topology | None) -> None:
     method = method_of(federation)
     if federation.warmup != "auto" or not 0 < federation.kl_decay < federation.rounds:
         return
-    if not method.waits or method.sent is Sent.NOTHING or federation.alpha == 1:
+    if not method.waits or method.sends is Sends.NOTHING or federation.alpha == 1:
         return  # nobody sends a ballot that could stay out
     all_hear_all = topology is not None and not topology.varies and topology.reach(1, federation.hops).everyone
     if not all_hear_all:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +17,13 @@ from torch.nn import functional as F
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, derive_seed
-from p2p_tally.learning import consensus
-from p2p_tally.learning.consensus import Answer
+from p2p_tally.learning.answers import votes
+from p2p_tally.learning.consensus import NO_LABEL, Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.feedback import ErrorFeedback
-from p2p_tally.learning.merging import OuterNesterov
-from p2p_tally.learning.methods import MergeRule, Sent, method_of
-from p2p_tally.learning.objectives import NO_LABEL, distillation_loss
+from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.objectives import distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
 from p2p_tally.learning.schedule import Channel
@@ -82,11 +80,7 @@ class Learner:
         self.student = self._adamw() if self.method.distils_merged else self.optimiser
         start = self.parameters.vector
         self.anchor = start.clone() if self.method.proximal else None  # [W]
-        self.outer = (
-            OuterNesterov(start, federation.outer_lr, federation.outer_momentum)
-            if self.method.merge is MergeRule.OUTER_STEP
-            else None
-        )
+        self.merge_step = self.method.merge_step(start, federation)
         coded = federation.merge_precision != "float32" or federation.merge_top_k > 0
         sends_changes = coded and bool(federation.merge_every)
         self.feedback = ErrorFeedback(start, self.method.common_start) if sends_changes else None
@@ -113,9 +107,10 @@ class Learner:
 
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
-        self._look_at_probes(round)
-        assert self._seen is not None
-        return answer(self._seen[0].detach(), self.method.sent, self.federation.top_k)
+        logits, _ = self._look_at_probes(round)
+        if self.method.answer is None:
+            return votes(logits.detach(), self.federation)  # nothing is sent: the votes are for the record only
+        return self.method.answer(logits.detach(), self.federation)
 
     def _seed_dropout(self) -> None:
         """Modules such as dropout draw from torch's global generator: let that too follow from this node's own."""
@@ -124,11 +119,13 @@ class Learner:
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
-    def _look_at_probes(self, round: int) -> None:
+    def _look_at_probes(self, round: int) -> tuple[Tensor, Tensor | None]:
+        """Logits [P, C] and labels [P] of a round's probes."""
         self._seed_dropout()
         x, labels = self._on_device(self.probes.sample(round))
         logits = self.model(self.normalise(x)).flatten(0, -2)  # [P, C]
         self._seen = logits, None if labels is None else labels.flatten()
+        return self._seen
 
     def distill(
         self, round: int, answers: Sequence[Answer], channel: Channel, weights: np.ndarray | None = None
@@ -148,18 +145,14 @@ class Learner:
             self._target(answers, weights) if channel.speaks else None,
             label_weight=channel.label,
             consensus_weight=channel.consensus,
-            disagreement_weight=self.federation.disagreement_weight if self.method.sent is Sent.VOTES else 0.0,
+            disagreement_weight=self.federation.disagreement_weight if self.method.weighs_disagreement else 0.0,
         )
         self._step(loss, self.student, None)
 
-    def _target(self, answers: Sequence[Any], weights: np.ndarray | None) -> Tensor:
-        if self.method.sent is Sent.VOTES:
-            target = consensus.from_votes(answers, self.classes, self.federation.inverse_agreement, weights)
-        elif self.method.sent is Sent.TOP_K:
-            target = consensus.from_top_k(answers, self.classes, weights)
-        else:
-            target = consensus.from_soft(answers, weights)
-        return target.to(self.device)
+    def _target(self, answers: Sequence[Answer], weights: np.ndarray | None) -> Tensor:
+        assert self.method.target is not None, "only a method that sends answers has a channel that speaks"
+        target = self.method.target(answers, self.classes, self.federation, weights)
+        return torch.from_numpy(target).to(self.device)
 
     def _step(self, loss: Tensor, optimiser: FlatAdamW, anchor: Tensor | None) -> None:
         flat = self.parameters
@@ -185,11 +178,7 @@ class Learner:
 
         `kept` [W]: what this node kept back, where all peers now have the same and changes will be sent since it.
         """
-        if self.outer is not None:
-            merged = self.outer.step(torch.from_numpy(average).to(self.device))
-            self.parameters.replace(merged.cpu().numpy())
-        else:
-            self.parameters.replace(average)
+        self.parameters.replace(self.merge_step.step(torch.from_numpy(average).to(self.device)))
         if self.anchor is not None:
             self.anchor.copy_(self.parameters.vector)
         if self.feedback is not None and kept is not None:
@@ -260,8 +249,7 @@ class Learner:
             state |= {f"{label}.{key}": value for key, value in optimiser.state.items()}
         if self.anchor is not None:
             state["anchor"] = self.anchor
-        if self.outer is not None:
-            state |= {"outer.anchor": self.outer.anchor, "outer.velocity": self.outer.velocity}
+        state |= {f"outer.{key}": value for key, value in self.merge_step.state.items()}
         if self.feedback is not None:
             state |= {f"feedback.{key}": value for key, value in self.feedback.state.items()}
         return state
@@ -283,17 +271,6 @@ class Learner:
         if self.device.type == "cpu":
             return x, y
         return x.to(self.device), None if y is None else y.to(self.device)
-
-
-def answer(logits: Tensor, sent: Sent, k: int) -> Answer:
-    """What a node says of probes with these logits [P, C]."""
-    if sent is Sent.SOFT:
-        return logits.softmax(-1).cpu().numpy()
-    if sent is Sent.TOP_K:
-        top = logits.softmax(-1).topk(k, dim=-1)  # [P, k]
-        truncated = top.values / top.values.sum(-1, keepdim=True)
-        return top.indices.cpu().numpy(), truncated.cpu().numpy()
-    return logits.argmax(-1).cpu().numpy()
 
 
 def votes_of(answer: Answer) -> np.ndarray:

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# A probe that has no label of its own, among others that have one.
-NO_LABEL = -100
+from p2p_tally.learning.consensus import NO_LABEL
 
 
 def distillation_loss(

@@ -70,9 +70,9 @@ class FlatParameters:
         """The vector [W] as it is now. On the CPU this is a view, not a copy: use it before the next step."""
         return self.vector.cpu().numpy()
 
-    def replace(self, values: np.ndarray) -> None:
+    def replace(self, values: Tensor) -> None:
         """All parameters at once from a vector [W] that has been checked."""
-        self.vector.copy_(torch.from_numpy(values))
+        self.vector.copy_(values)
 
     def sha256(self) -> str:
         return hashlib.sha256(self.export().astype("<f4", copy=False).tobytes()).hexdigest()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.architectures import check_models
-from p2p_tally.learning.methods import Sent, method_of
+from p2p_tally.learning.methods import Sends, method_of
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +21,8 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
     check_models(federation)
     method = method_of(federation)
     merge_every = method.merge_every if federation.merge_every is None else federation.merge_every
-    if federation.method == "local" and merge_every:
-        log.warning("--merge-every %s: the method local never merges; ignored", merge_every)
+    if not method.merges and merge_every:
+        log.warning("--merge-every %s: the method %s never merges; ignored", merge_every, method.name)
         merge_every = 0
     tail = max(1, federation.rounds // 30) if federation.tail is None else federation.tail
     if federation.eval_every and math.gcd(federation.eval_every, max(1, merge_every)) > 1:
@@ -32,13 +32,13 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
             merge_every,
         )
     alpha = _alpha(federation, labelled)
-    if federation.merge_when == "drift" and (method.sent is Sent.NOTHING or method.distils_merged or alpha == 1):
+    if federation.merge_when == "drift" and (method.sends is Sends.NOTHING or method.distils_merged or alpha == 1):
         raise ConfigError(
             f"--merge-when drift: the method {federation.method} with --alpha {alpha:g} has no votes that tell when; "
             "accepted are tally, fedmd and rcfd with --alpha below 1"
         )
     if federation.soft_precision != "float32" and not _sends_probabilities(federation):
-        alone = " with --top-k 1" if method.sent is Sent.TOP_K else ""
+        alone = " with --top-k 1" if method.sends is Sends.TOP_K else ""
         raise ConfigError(
             f"--soft-precision {federation.soft_precision}: the method {federation.method}{alone} sends no "
             "probabilities; accepted are fedmd, feddf, and rcfd with --top-k above 1"
@@ -58,8 +58,8 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
 
 def _sends_probabilities(federation: Federation) -> bool:
     """Whether a ballot has any in it. The one class of a top-1 answer is certain."""
-    sent = method_of(federation).sent
-    return sent is Sent.SOFT or (sent is Sent.TOP_K and federation.top_k > 1)
+    sent = method_of(federation).sends
+    return sent is Sends.SOFT or (sent is Sends.TOP_K and federation.top_k > 1)
 
 
 def _alpha(federation: Federation, labelled: bool) -> float:
@@ -135,7 +135,7 @@ def channel(federation: Federation, round: int, warmup: int | None) -> Channel:
     # The consensus fades after a warm-up; a method that does not wait for one has nothing to fade from.
     fading = decay(round, warmup, federation.kl_decay) if method.waits else 1.0
     consensus = (1.0 - federation.alpha) * fading
-    return Channel(federation.alpha, consensus if method.sent is not Sent.NOTHING else 0.0)
+    return Channel(federation.alpha, consensus if method.sends is not Sends.NOTHING else 0.0)
 
 
 def drifted(federation: Federation, round: int, last: int, agreement: float) -> bool:

@@ -11,13 +11,13 @@ from p2p_tally.config import MAX_CLASSES, Federation
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning import models
-from p2p_tally.learning.architectures import of_rank
+from p2p_tally.learning.architectures import of_rank, shown
 from p2p_tally.learning.data import Arrays, Augment, DataOptions, Examples, Normalise, Source, load
 from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import partition
 from p2p_tally.learning.data.probes import ProbePool, overlap
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.methods import Sent, method_of
+from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.schedule import resolve
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
     test = _test_set(federation, source.test)
     cheap = len(test) <= CHEAP_TEST_SET
     federation = resolve(federation, labelled=probes.labelled, cheap_to_evaluate=cheap)
-    if method_of(federation).sent is Sent.TOP_K and federation.top_k > source.classes:
+    if method_of(federation).sends is Sends.TOP_K and federation.top_k > source.classes:
         raise ConfigError(f"--top-k {federation.top_k}: accepted is at most the {source.classes} classes of the data")
     seen_in_test = overlap(probes.examples, test)
     if seen_in_test:
@@ -185,7 +185,7 @@ def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
 def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
     """The learner of one node: its own initialisation, its own shard."""
     model = make_model(task, name, rank)
-    _try_out(model, task, of_rank(task.federation, rank).model)
+    _try_out(model, task, shown(of_rank(task.federation, rank).model))
     return Learner(
         name,
         task.federation,

@@ -17,7 +17,7 @@ import numpy as np
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.consensus import Answer, measure
 from p2p_tally.learning.learner import Learner, votes_of
-from p2p_tally.learning.methods import Sent, method_of
+from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.schedule import Channel, channel, drifted, evaluates, merges, next_words
 from p2p_tally.node.ballot_format import ballot_format
 from p2p_tally.node.links.outbox import Outbox, framed_bytes
@@ -236,7 +236,7 @@ class Node:
         """
         right, of = await self.compute(self.learner.probe_accuracy, r)
         # A channel that will never speak is each node's own affair.
-        silent = self.method.sent is Sent.NOTHING or self.federation.alpha == 1
+        silent = self.method.sends is Sends.NOTHING or self.federation.alpha == 1
         heard = {} if silent else await self._hear(r, Ready(r, right, of))
         counts = [Ready(r, right, of)] + [item for item in heard.values() if isinstance(item, Ready)]
         # In fractions: a sum of floats depends on its order, and peers at exactly a half would open in other rounds.

@@ -12,7 +12,7 @@ from typing import Any
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
-from p2p_tally.learning.methods import Sent, method_of
+from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.schedule import channel, merges, resolve
 from p2p_tally.protocol.ballots import BallotFormat, Form
 from p2p_tally.protocol.changes import ChangeFormat
@@ -52,11 +52,11 @@ def cell_bytes(cell: Cell) -> CellBytes:
     merging = [r for r in rounds if merges(federation, r)]
     spoken = sum(channel(federation, r, warmup).speaks for r in rounds)
 
-    form: dict[Sent, Form] = {Sent.VOTES: federation.ballot, Sent.TOP_K: "top-k", Sent.SOFT: "soft"}
+    form: dict[Sends, Form] = {Sends.VOTES: federation.ballot, Sends.TOP_K: "top-k", Sends.SOFT: "soft"}
     ballot = 0
     counted = 0
-    if method.sent is not Sent.NOTHING and federation.alpha != 1:
-        kind = form[method.sent]
+    if method.sends is not Sends.NOTHING and federation.alpha != 1:
+        kind = form[method.sends]
         ballot = BallotFormat(kind, votes, facts.classes, federation.top_k, federation.soft_precision).largest
         counted = 0 if method.distils_merged else max(0, federation.rounds - warmup)
     others = federation.nodes - 1

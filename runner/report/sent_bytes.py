@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from p2p_tally.config import BallotCoding, Federation
-from p2p_tally.learning.methods import Sent, method_of
+from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.runner.experiments.experiment import Cell, Facts
 from p2p_tally.runner.experiments.payload import cell_bytes
 from p2p_tally.runner.report.results import CellResults, collect
@@ -53,7 +53,7 @@ def _measure(cell: CellResults) -> MeasuredBytes:
                 for accounting, count in counts.items():
                     into[accounting] += count / len(cell.runs)
     wire = [run.wire_bytes for run in cell.runs if run.wire_bytes is not None]
-    votes = method_of(cell.federation).sent is Sent.VOTES
+    votes = method_of(cell.federation).sends is Sends.VOTES
     return MeasuredBytes(
         name=cell.name,
         ballot=_ballot(cell.federation),
@@ -69,11 +69,11 @@ def _measure(cell: CellResults) -> MeasuredBytes:
 def _ballot(federation: Federation) -> str:
     """What a ballot of this run is written as."""
     return {
-        Sent.VOTES: federation.ballot,
-        Sent.TOP_K: f"top {federation.top_k}, {federation.soft_precision}",
-        Sent.SOFT: f"soft, {federation.soft_precision}",
-        Sent.NOTHING: "–",
-    }[method_of(federation).sent]
+        Sends.VOTES: federation.ballot,
+        Sends.TOP_K: f"top {federation.top_k}, {federation.soft_precision}",
+        Sends.SOFT: f"soft, {federation.soft_precision}",
+        Sends.NOTHING: "–",
+    }[method_of(federation).sends]
 
 
 def _closed_form(cell: CellResults, ballot: BallotCoding) -> float | None:

@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from p2p_tally.config import Federation
 from p2p_tally.ids import derive_seed, ranked_names
 from p2p_tally.learning.architectures import holders
-from p2p_tally.learning.consensus import measure
-from p2p_tally.learning.learner import Learner, answer
-from p2p_tally.learning.methods import Sent, method_of
-from p2p_tally.learning.objectives import NO_LABEL, blended_target
+from p2p_tally.learning.consensus import NO_LABEL, Answer, measure
+from p2p_tally.learning.learner import Learner, votes_of
+from p2p_tally.learning.methods import Method, Sends, method_of
+from p2p_tally.learning.objectives import blended_target
 from p2p_tally.learning.schedule import CLOSED, Channel, channel, drifted, evaluates, merges
 from p2p_tally.learning.setup import Task, make_model
 from p2p_tally.node.ballot_format import ballot_format
@@ -33,6 +34,7 @@ from p2p_tally.protocol.messages import Here, Ready, Vote
 from p2p_tally.runner.runs.round_lines import Lines
 from p2p_tally.runner.simulation.checkpoints import State
 from p2p_tally.runner.stacked import bytes as stacked_bytes
+from p2p_tally.runner.stacked.any_target import answers_of, any_target, is_batched
 from p2p_tally.runner.stacked.batched_model import layers_of
 from p2p_tally.runner.stacked.block import Block
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
@@ -68,6 +70,7 @@ class Stacked:
         self.task = task
         self.federation = task.federation
         self.method = method_of(self.federation)
+        self.batched = is_batched(self.method)
         self.topology = topology
         self.clock = clock
         self.stack = Peers(task, device, threads)
@@ -208,18 +211,30 @@ class Stacked:
     def _poll(self, sent: stacked_bytes.Sent, r: int, logits: list[Tensor], speaking: np.ndarray) -> Tensor:
         """What every peer's neighbourhood answers: [N, P, C], or [1, P, C] where all hear the same."""
         _, audience = self._graph(r)
-        if self.method.sent is Sent.VOTES:
+        if not self.batched:
+            answers = self._answers(logits)
+            votes = np.stack(answers) if self.method.sends is Sends.VOTES else None
+            self._book_votes(sent, r, votes, speaking)
+            target = any_target(self.method, self.federation, self.task.classes, answers, audience, speaking)
+            return target.to(self.device)
+        if self.method.sends is Sends.VOTES:
             votes = self._votes(logits)
             self._book_votes(sent, r, votes, speaking)
             histogram = audience.tally(votes, self.task.classes, speaking, self.federation.inverse_agreement)
             return torch.from_numpy(histogram).to(self.device)
         self._book_votes(sent, r, None, speaking)
-        rows = [_distribution(part.mT, self.method.sent, self.ballots) for part in logits]
+        rows = [_distribution(part.mT, self.method, self.federation, self.ballots) for part in logits]
         return audience.mean(self.stack.by_rank(rows), speaking)
+
+    def _answers(self, logits: list[Tensor]) -> list[Answer]:
+        everyones = self.stack.by_rank([part.mT for part in logits])  # [N, P, C]
+        return answers_of(self.method, self.federation, self.ballots, everyones)
 
     def _can_say(self, logits: list[Tensor]) -> np.ndarray:
         """Who has a ballot for its answer [N]: all votes are classes, but probabilities may be none."""
-        if self.method.sent is Sent.VOTES:
+        if not self.batched:
+            return np.array([self.ballots.can_say(answer) for answer in self._answers(logits)])
+        if self.method.sends is Sends.VOTES:
             return np.ones(len(self.names), bool)
         return self.stack.by_rank([part.amax(1).isfinite().all(1) for part in logits]).cpu().numpy()
 
@@ -265,7 +280,7 @@ class Stacked:
         """What each peer learns from [N, P, C], by the weights of its channel; [1, P, C] where all learn the same."""
         _, labels = self.task.probes.sample(r)
         labels = None if labels is None else labels.flatten().to(self.device)
-        extra = self.federation.disagreement_weight if self.method.sent is Sent.VOTES else 0.0
+        extra = self.federation.disagreement_weight if self.method.weighs_disagreement else 0.0
 
         def blend(one: Channel, target: Tensor | None) -> Tensor:
             blended = blended_target(self.task.classes, labels, target, one.label, one.consensus, extra)
@@ -308,7 +323,7 @@ class Stacked:
         right, of = ready
         _, audience = self._graph(r)
         opening = waiting & (2 * right > of)
-        if not (self.method.sent is Sent.NOTHING or self.federation.alpha == 1):
+        if not (self.method.sends is Sends.NOTHING or self.federation.alpha == 1):
             for count in np.unique(right[waiting]).tolist():
                 self._send(sent, r, Ready(r, count, of), waiting & (right == count))
             # Whole numbers, which floats add up exactly: as a node's fractions do.
@@ -321,9 +336,12 @@ class Stacked:
 
     def _agreement(self, logits: list[Tensor]) -> float | None:
         """How far the votes of all agree."""
-        if self.method.sent is Sent.SOFT and self.ballots.precision != "float32":  # rounding can make equals
-            logits = [_distribution(part.mT, self.method.sent, self.ballots).mT for part in logits]
-        votes = self._votes(logits)
+        if self.method.sends is Sends.SOFT and self.ballots.precision != "float32":  # rounding can make equals
+            logits = [_distribution(part.mT, self.method, self.federation, self.ballots).mT for part in logits]
+        if self.batched:
+            votes = self._votes(logits)
+        else:
+            votes = np.stack([votes_of(answer) for answer in self._answers(logits)])
         return measure(votes, self.task.classes, None).agreement if len(votes) > 1 else None
 
     def _merge_is_due(self, r: int, agreement: float | None) -> bool:
@@ -364,11 +382,12 @@ def _some(chosen: np.ndarray) -> Sequence[int] | None:
     return None if chosen.all() else np.flatnonzero(chosen).tolist()
 
 
-def _distribution(logits: Tensor, sent: Sent, ballots: BallotFormat) -> Tensor:
+def _distribution(logits: Tensor, method: Method, federation: Federation, ballots: BallotFormat) -> Tensor:
     """What peers say of each probe, from logits [n, P, C], as those who hear it have it: distributions [n, P, C]."""
-    if sent is Sent.SOFT and ballots.precision == "float32":
+    if method.sends is Sends.SOFT and ballots.precision == "float32":
         return logits.softmax(-1)
-    said = ballots.heard(answer(logits, sent, ballots.k))
+    assert method.answer is not None
+    said = ballots.heard(method.answer(logits, federation))
     if not isinstance(said, tuple):
         return torch.from_numpy(said).to(logits.device)
     indices, probabilities = said

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.ids import derive_seed
-from p2p_tally.learning.imports import import_function, module_exists
+from p2p_tally.own_objects import import_object, module_exists
 
 
 class Examples(Protocol):
@@ -85,9 +85,9 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]
 HoldOut = Callable[[int, int], tuple[Examples, Examples]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
-    """What a source gives: train and test examples (either may be missing in a file of probes only)."""
+    """What a source gives: training and test examples. A source of probes only has no test examples."""
 
     train: Examples
     test: Examples | None
@@ -98,6 +98,9 @@ class Source:
     normalise: Normalise | None = None  # None: inputs are stored as the model wants them
     augment: Augment | None = None  # None: private inputs are used as they are
     hold_out: HoldOut | None = None  # None: at random
+
+    def __str__(self) -> str:
+        return f"Source({len(self.train)} examples, {self.classes} classes)"
 
     def split(self, count: int, seed: int, purpose: str) -> tuple[Examples, Examples]:
         """`count` training examples set apart for a purpose, and the rest; the same ones for the same seed."""
@@ -146,19 +149,29 @@ def sources() -> dict[str, Loader]:
     return found
 
 
-def load(spec: str, options: DataOptions, *, flag: str = "--data") -> Source:
-    """The source that `spec` names: `name`, `name:argument`, or `package.module:function` of the user's own."""
+def load(spec: object, options: DataOptions, *, flag: str = "--data") -> Source:
+    """The source that `spec` names or is: `name`, `name:argument`, the user's own `package.module:NAME`, a Source.
+
+    NAME is a function that returns a Source, or a Source.
+    """
+    if not isinstance(spec, str):
+        return _source(spec, f"{flag} {spec}: accepted is a p2p_tally Source")
     name, _, argument = spec.partition(":")
     loader = sources().get(name)
     if loader is not None:
         return loader(argument, options)
     if argument and ("." in name or module_exists(name)):
-        made = import_function(spec, flag)()
-        if not isinstance(made, Source):
-            raise DataError(f"{flag} {spec}: the function must return a p2p_tally Source, not {type(made).__name__}")
-        return made
+        found = import_object(spec, flag)
+        made = found() if callable(found) else found
+        return _source(made, f"{flag} {spec}: the function must return a p2p_tally Source")
     accepted = ", ".join(sorted(sources()))
     raise ConfigError(f"{flag} {spec}: accepted is one of {accepted} or package.module:function")
+
+
+def _source(made: object, otherwise: str) -> Source:
+    if not isinstance(made, Source):
+        raise DataError(f"{otherwise}, not {type(made).__name__}")
+    return made
 
 
 def every_index(examples: Sequence[object] | Examples) -> Tensor:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import Digest, derive_seed, digest
+from p2p_tally.learning.consensus import NO_LABEL
 from p2p_tally.learning.data import Examples, every_index
-from p2p_tally.learning.objectives import NO_LABEL
 
 # Examples hashed at a time.
 HASHED_AT_ONCE = 4096
