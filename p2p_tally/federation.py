@@ -52,7 +52,7 @@ class Federation(Options):
     method: MethodOption = option(
         "tally",
         "how the peers learn together",
-        f"one of {', '.join(METHOD_NAMES)} or package.module:ROW",
+        f"one of {', '.join(METHOD_NAMES)} or package.module:ROW (in Python also a Method)",
         metavar="METHOD",
         agreed=True,
     )
@@ -195,13 +195,15 @@ class Federation(Options):
     data: SourceOption = option(
         "digits",
         "private data and test set",
-        "digits, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function",
+        "digits, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function "
+        "(in Python also a Source)",
         metavar="SOURCE",
     )
     probes: SourceOption = option(
         "holdout",
         "public probes: held out of the data, or another source (a whole data set gives its inputs without labels)",
-        "holdout, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function",
+        "holdout, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function "
+        "(in Python also a Source)",
         metavar="SOURCE",
     )
     probe_count: int | None = option(
@@ -310,13 +312,18 @@ class Federation(Options):
             row = import_object(row, "--method", "ROW")
         return row.agreed_value()
 
+    def check_names(self) -> None:
+        """Refuse an object of the user's own that a file or another process could not name."""
+        for name in ("method", "model", "data", "probes"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise ConfigError(
+                    f"--{name} {getattr(value, '__name__', value)}: an object without an import path cannot be written "
+                    "to a file or given to another process; define it in a module and name it as package.module:NAME"
+                )
+
     def model_dump(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """For JSON or TOML, objects of the user's own must have a name: another process has to find them."""
+        """As pydantic's; for JSON and TOML, every object must have a name."""
         if kwargs.get("mode") == "json":
-            for name in ("method", "model", "data", "probes"):
-                if not isinstance(getattr(self, name), str):
-                    raise ConfigError(
-                        f"--{name} {getattr(self, name)}: an object without an import path cannot be written to a file "
-                        "or given to another process; define it in a module and name it as package.module:NAME"
-                    )
+            self.check_names()
         return super().model_dump(*args, **kwargs)

@@ -152,7 +152,7 @@ class Learner:
     def _target(self, answers: Sequence[Answer], weights: np.ndarray | None) -> Tensor:
         assert self.method.target is not None, "only a method that sends answers has a channel that speaks"
         target = self.method.target(answers, self.classes, self.federation, weights)
-        return torch.from_numpy(target).to(self.device)
+        return torch.from_numpy(np.asarray(target, np.float32)).to(self.device)
 
     def _step(self, loss: Tensor, optimiser: FlatAdamW, anchor: Tensor | None) -> None:
         flat = self.parameters

@@ -18,6 +18,7 @@ from p2p_tally.learning.data.partition import partition
 from p2p_tally.learning.data.probes import ProbePool, overlap
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import Sends, method_of
+from p2p_tally.learning.own_methods import try_method
 from p2p_tally.learning.schedule import resolve
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         log.warning(
             "%d of %d probes are in the test set too: accuracies will flatter", seen_in_test, len(probes.examples)
         )
+    try_method(federation, source.classes)
     shards = partition(private, federation.partition, federation.nodes, federation.seed)
     return Task(
         federation=federation,

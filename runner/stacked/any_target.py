@@ -59,4 +59,4 @@ def any_target(
         else:
             probes = len(given[0][0] if isinstance(given[0], tuple) else given[0])
             rows.append(np.zeros((probes, classes), np.float32))
-    return torch.from_numpy(np.stack(rows))
+    return torch.from_numpy(np.stack(rows).astype(np.float32, copy=False))
