@@ -51,10 +51,6 @@ def blobs() -> Source:
     return Source(Arrays(x[:200], y[:200]), Arrays(x[200:], y[200:]), classes=3, input_shape=(3,), holdout=40)
 
 
-def accuracy(federation: Federation, engine: EngineName) -> np.ndarray:
-    return simulate(federation, engine=engine).accuracy
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "options",
