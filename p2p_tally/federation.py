@@ -147,7 +147,7 @@ class Federation(Options):
     )
     tally_weights: TallyWeights = option(
         "uniform",
-        "how much the votes of a tally count: all alike, or by the graph's mixing weights",
+        "how much the votes of a tally count: all the same, or by the graph's mixing weights",
         "uniform or mixing",
         metavar="HOW",
         agreed=True,

@@ -41,7 +41,7 @@ def is_sized(item: Item) -> bool:
 
 
 def size_flag(federation: Federation, otherwise: str) -> str:
-    """Where a model's size comes from, for the first words of an error: its item, or an option."""
+    """What a message about a model's size begins with: the item that gives the size, or an option."""
     return f"--model {federation.model}" if is_sized(federation.model) else otherwise
 
 

@@ -1,6 +1,6 @@
-"""The facade a node uses: train, vote, distill, export, merge, evaluate, snapshot. One model, one private shard.
+"""One node's model and what a round does with it: train, vote, distill, export, merge, evaluate, snapshot.
 
-Knows torch and the method's row; knows no sockets, no clock, and no other peer's model.
+It knows torch and calls the functions of the method's row. It knows no sockets, no clock and no other peer's model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +28,8 @@ from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
 from p2p_tally.learning.schedule import Channel
 
-# At most so much in one forward pass over the test set: enough to be fast, little enough for any device and for the
-# caches of a CPU, where a convolutional network looks at 1,024 images of 32 x 32 half as fast as at 256.
+# Limits of one forward pass over the test set: enough to be fast, and little enough for the caches of a CPU. There a
+# convolutional network takes twice as long for each image in a batch of 1,024 (32 x 32 pixels) as in a batch of 256.
 EVALUATION_BATCH = 1024  # predictions
 EVALUATION_VALUES = 1 << 20  # of the inputs
 
@@ -43,7 +43,7 @@ class Evaluation:
 
 
 def evaluation_batch(test: Examples) -> int:
-    """How many test examples to look at in one forward pass."""
+    """How many test examples go into one forward pass."""
     values = test.take(torch.zeros(1, dtype=torch.int64))[0].numel()
     return max(1, min(EVALUATION_BATCH // test.probes_each, EVALUATION_VALUES // values))
 
@@ -76,7 +76,8 @@ class Learner:
         self.model = model
         self.parameters = FlatParameters(model, self.device)
         self.optimiser = self._adamw()
-        # FedDF's student has an optimiser of its own, fed alike at every peer: the student stays one model.
+        # FedDF's merged model has its own optimiser. It gets the same gradients at every peer, so the peers' merged
+        # models stay the same.
         self.student = self._adamw() if self.method.distils_merged else self.optimiser
         start = self.parameters.vector
         self.anchor = start.clone() if self.method.proximal else None  # [W]
@@ -113,7 +114,7 @@ class Learner:
         return self.method.answer(logits.detach(), self.federation)
 
     def _seed_dropout(self) -> None:
-        """Modules such as dropout draw from torch's global generator: let that too follow from this node's own."""
+        """Seed torch's global generator from this node's own: modules such as dropout draw from the global one."""
         seed = int(torch.randint(2**62, (), generator=self.batches))
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
@@ -130,12 +131,12 @@ class Learner:
     def distill(
         self, round: int, answers: Sequence[Answer], channel: Channel, weights: np.ndarray | None = None
     ) -> None:
-        """One step on the probes of a round towards the answers at hand, own included, in name order.
+        """One step on the probes of a round towards the answers at hand, own included, in the order of names.
 
-        `weights` [N], which sum to 1, where the answers do not count alike.
+        `weights` [N] sum to 1; None: all answers count the same.
         """
         if self.method.distils_merged:
-            self._look_at_probes(round)  # the model has changed since it voted: that pass is stale
+            self._look_at_probes(round)  # the merge has changed the model since it voted
         assert self._seen is not None, "distill follows vote"
         logits, labels = self._seen
         self._seen = None
@@ -170,13 +171,13 @@ class Learner:
     # --- merging
 
     def export(self) -> np.ndarray:
-        """All parameters [W]; on the CPU a view that the next step changes."""
+        """All parameters [W]. On the CPU this is a view: the next step changes it."""
         return self.parameters.export()
 
     def merge(self, average: np.ndarray, kept: np.ndarray | None = None) -> None:
         """Take the mean of the peers' parameters [W] by the method's rule. Optimiser state stays as it is.
 
-        `kept` [W]: what this node kept back, where all peers now have the same and changes will be sent since it.
+        `kept` [W]: the part of this node's change that was not sent, where merges send changes since a common model.
         """
         self.parameters.replace(self.merge_step.step(torch.from_numpy(average).to(self.device)))
         if self.anchor is not None:
@@ -188,7 +189,7 @@ class Learner:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """The model as it is when nothing is learned: no gradients, no dropout."""
+        """The model in evaluation mode: no gradients, no dropout."""
         self.model.eval()
         try:
             with torch.no_grad():
@@ -229,8 +230,8 @@ class Learner:
 
     def save_model(self, path: Path) -> None:
         """The model's tensors as a safetensors file, for use anywhere."""
-        # The parameters are views of one vector; the file wants each tensor's storage its own.
-        # Its own writer's errors are none of the system's, by which a full disk is known.
+        # The parameters are views of one vector, and safetensors refuses tensors that share storage: hence the copies.
+        # The bytes are written here because safetensors' own writer does not raise OSError when the disk is full.
         path.write_bytes(save({key: value.clone().contiguous() for key, value in self.model.state_dict().items()}))
 
     # --- state
@@ -240,7 +241,7 @@ class Learner:
         return {key: tensor.detach().cpu().clone() for key, tensor in self.state().items()}
 
     def state(self) -> dict[str, Tensor]:
-        """The same without a copy, where it lives: the next step changes it."""
+        """The same without a copy: the next step changes these tensors."""
         state = {"parameters": self.parameters.vector, "generator": self.batches.get_state()}
         optimisers = {"optimiser": self.optimiser}
         if self.student is not self.optimiser:
@@ -274,7 +275,7 @@ class Learner:
 
 
 def votes_of(answer: Answer) -> np.ndarray:
-    """The votes [P] that an answer amounts to."""
+    """The class that an answer puts first for each probe [P]."""
     if isinstance(answer, tuple):
         return answer[0][:, 0].astype(np.int64)
     return (answer.argmax(-1) if answer.ndim == 2 else answer).astype(np.int64)

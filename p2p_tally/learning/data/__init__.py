@@ -75,10 +75,10 @@ class Arrays:
         return 1
 
 
-# Stored inputs [B, ...] as the model wants them; inputs that are as it wants them already pass unchanged.
+# Stored inputs [B, ...] -> inputs as the model wants them. Inputs that already are so pass unchanged.
 Normalise = Callable[[Tensor], Tensor]
 
-# A batch of stored private inputs, varied at random; what is drawn comes from the given generator, on the CPU.
+# (batch of stored private inputs, CPU generator to draw from) -> the batch, varied at random.
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 # How many examples to set apart, and a seed -> those, and the rest.
@@ -93,7 +93,7 @@ class Source:
     test: Examples | None
     classes: int
     input_shape: tuple[int, ...]
-    holdout: int  # how many training examples make the probe pool, unless told otherwise
+    holdout: int  # training examples that become the probe pool, unless --probe-count says otherwise
     default_model: str = "mlp"
     normalise: Normalise | None = None  # None: inputs are stored as the model wants them
     augment: Augment | None = None  # None: private inputs are used as they are
@@ -118,14 +118,14 @@ class DataOptions:
     seed: int = 0
     for_probes: bool = False  # the caller wants a probe pool: a source may give that instead of a task
     task: Source | None = None  # then: the task that the probes are for
-    root: Path | None = None  # folder of the data sets that have a name of their own
+    root: Path | None = None  # folder of the named data sets
     download: bool = False  # fetch a named data set that is not in that folder
     vocabulary: int = 2048  # text: tokens that the tokenizer knows
     context: int = 256  # text: tokens in a window
 
     @property
     def flag(self) -> str:
-        """The option that asked, for messages."""
+        """The option that asked for the source, for messages."""
         return "--probes" if self.for_probes else "--data"
 
     def need_root(self, name: str) -> Path:
