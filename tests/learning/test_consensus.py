@@ -142,6 +142,17 @@ def test_top_k_of_certainties_is_the_histogram_of_votes() -> None:
     np.testing.assert_array_equal(mean_top_k(answers, 3, PLAIN), histogram(list(VOTES), 3, PLAIN))
 
 
+def test_weights_of_every_kind_of_answer_by_hand() -> None:
+    weights = np.array([0.75, 0.25])
+    votes = [np.array([0]), np.array([1])]
+    np.testing.assert_array_equal(histogram(votes, 2, PLAIN, weights), [[0.75, 0.25]])
+    soft = [np.array([[0.5, 0.5]], np.float32), np.array([[1.0, 0.0]], np.float32)]
+    np.testing.assert_array_equal(mean_soft_label(soft, 2, PLAIN, weights), [[0.625, 0.375]])
+    # Of classes 2 and 0: 3/4 x (1/2, 1/2) + 1/4 x (1, 0)
+    top = [(np.array([[2, 0]]), soft[0]), (np.array([[2, 0]]), soft[1])]
+    np.testing.assert_array_equal(mean_top_k(top, 3, PLAIN, weights), [[0.375, 0, 0.625]])
+
+
 def test_measures_by_hand() -> None:
     # Plurality shares 3/4, 3/4, 3/4; runners-up 1/4 each, so margins 1/2. Labels 0, 2, 2: right on two of three.
     measures = measure(VOTES, 3, np.array([0, 2, 2]))

@@ -62,6 +62,7 @@ def blobs() -> Source:
         {"method": "rcfd", "merge_when": "drift", "merge_every": 2},
         {"method": "tally", "warmup": "auto", "topology": "line", "nodes": 4},
         {"method": "fedmd", "soft_precision": "int8"},
+        {"method": "fedmd", "lr": 1e38, "rounds": 4},  # diverges: there is no ballot for what it would say
     ],
 )
 def test_a_row_that_calls_what_a_built_in_row_calls_gives_the_same_run(engine, options) -> None:
