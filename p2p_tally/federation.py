@@ -51,7 +51,7 @@ class Federation(Options):
     # What they do each round
     method: MethodOption = option(
         "tally",
-        "how the peers learn together",
+        "how the peers learn together; package.module:ROW: a row of your own",
         f"one of {', '.join(METHOD_NAMES)} or package.module:ROW (in Python also a Method)",
         metavar="METHOD",
         agreed=True,
@@ -157,7 +157,14 @@ class Federation(Options):
     )
 
     # What only some methods read
-    top_k: int = option(3, "rcfd: classes sent a probe", "a whole number from 1", metavar="K", agreed=True, ge=1)
+    top_k: int = option(
+        3,
+        "rcfd, and own methods that send top-k: classes sent a probe",
+        "a whole number from 1",
+        metavar="K",
+        agreed=True,
+        ge=1,
+    )
     soft_precision: SoftPrecision = option(
         "float32",
         "fedmd, rcfd, feddf: how probabilities are written; all peers, the sender too, learn from what that leaves",
