@@ -19,9 +19,29 @@ _LAZY = {
     "Node": "p2p_tally.node.node",
     "Source": "p2p_tally.learning.data",
     "Arrays": "p2p_tally.learning.data",
+    "Method": "p2p_tally.learning.methods",
+    "Sends": "p2p_tally.learning.methods",
+    "METHODS": "p2p_tally.learning.methods",
+    "votes": "p2p_tally.learning.answers",
+    "soft_labels": "p2p_tally.learning.answers",
+    "top_k": "p2p_tally.learning.answers",
 }
 
-__all__ = ["Arrays", "Federation", "Node", "NodeSettings", "Run", "Source", "simulate"]
+__all__ = [
+    "METHODS",
+    "Arrays",
+    "Federation",
+    "Method",
+    "Node",
+    "NodeSettings",
+    "Run",
+    "Sends",
+    "Source",
+    "simulate",
+    "soft_labels",
+    "top_k",
+    "votes",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -273,11 +273,13 @@ def _on_ray(engine: str) -> bool:
 
 def _with_folder(federation: Federation, settings: Settings) -> Settings:
     """A run folder of its own where the operator named none."""
+    from p2p_tally.learning.methods import method_of
     from p2p_tally.runner.runs.folder import fresh_folder
 
     if settings.out is not None:
         return settings
-    name = f"{federation.method}-{federation.topology.partition(':')[0]}-{federation.nodes}-seed{federation.seed}"
+    method = method_of(federation).name
+    name = f"{method}-{federation.topology.partition(':')[0]}-{federation.nodes}-seed{federation.seed}"
     return settings.model_copy(update={"out": fresh_folder(Path("runs"), name)})
 
 

@@ -1,38 +1,49 @@
-"""From what the peers sent for a round's probes to one target distribution per probe.
+"""How the answers for a round's probes become one target distribution per probe, and how far answers agree.
 
-Everything is taken in the order of the given list, which is that of node names, so arrival order cannot change
-a float. P probes, C classes, N ballots at hand (one's own included).
+All sums run in the order of the given list, which is the order of node names: the order of arrival changes no float.
+P probes, C classes, N answers at hand (the node's own included). Everything is float32 in numpy, without torch.
+
+A row of methods.py names one of the functions target(answers, classes, federation, weights) -> [P, C]. `weights` [N]
+sum to 1; None means that all answers count the same.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from p2p_tally.config import Federation
 from p2p_tally.learning.merging import weighted_sum
-from p2p_tally.learning.objectives import NO_LABEL
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # One node's answer for the probes of a round: votes [P], soft labels [P, C], or classes and probabilities [P, k] each.
 Answer = np.ndarray | tuple[np.ndarray, np.ndarray]
 
+# The label of a probe that has none, in a pool where others have one.
+NO_LABEL = -100
+
 
 def tally(votes: np.ndarray, classes: int, weights: np.ndarray | None = None) -> np.ndarray:
-    """Votes [N, P] as a histogram [P, C] that sums to 1; `weights` [N] where voters do not count alike."""
+    """Votes [N, P] as a histogram [P, C] whose rows sum to 1; None for `weights` [N]: all voters count the same."""
     voters, probes = votes.shape
     places = votes + np.arange(0, probes * classes, classes)  # [N, P], each vote's cell in the flat table
     spread = None if weights is None else np.repeat(weights, probes)
     # Whole counts are exact in any order; weighted ones are summed voter by voter, in the order given.
     counted = np.bincount(places.ravel(), spread, probes * classes).reshape(probes, classes)
-    histogram: np.ndarray = (counted / voters if weights is None else counted).astype(np.float32)
-    return histogram
+    shares: np.ndarray = (counted / voters if weights is None else counted).astype(np.float32)
+    return shares
 
 
 def inverse_agreement_weights(
     votes: np.ndarray, classes: int, blend: float, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Voter weights [N]: the given ones (all alike), blended with some that grow with dissent from the plurality."""
+    """Voter weights [N]: the given ones (None: all the same), blended with weights that grow with dissent.
+
+    A voter's dissent is the share of the probes where its vote is not the plurality.
+    """
     base = np.full(len(votes), 1.0 / len(votes)) if weights is None else weights
     plurality = tally(votes, classes, weights).argmax(1)  # [P]
     dissent = 1.0 - (votes == plurality).mean(1)  # [N]
@@ -42,35 +53,43 @@ def inverse_agreement_weights(
     return blended
 
 
-def from_votes(
-    answers: Sequence[np.ndarray], classes: int, inverse_agreement: float = 0.0, weights: np.ndarray | None = None
-) -> Tensor:
-    """The histogram of the votes; `weights` [N], which sum to 1, where voters do not count alike."""
+def histogram(
+    answers: Sequence[np.ndarray], classes: int, federation: Federation, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """The share of the votes that each class has; --inverse-agreement gives more weight to voters who dissent."""
     votes = np.array(answers, dtype=np.int64)  # [N, P]
-    if inverse_agreement:
-        weights = inverse_agreement_weights(votes, classes, inverse_agreement, weights)
-    return torch.from_numpy(tally(votes, classes, weights))
+    if federation.inverse_agreement:
+        weights = inverse_agreement_weights(votes, classes, federation.inverse_agreement, weights)
+    return tally(votes, classes, weights)
 
 
-def from_soft(answers: Sequence[np.ndarray], weights: np.ndarray | None = None) -> Tensor:
-    """The mean of the peers' distributions [P, C], summed in the order given."""
+def mean_soft_label(
+    answers: Sequence[np.ndarray], _classes: int, _federation: Federation, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """The mean of the peers' distributions."""
     if weights is not None:
-        return torch.from_numpy(weighted_sum(answers, weights.tolist()))
+        return weighted_sum(answers, weights.tolist())
     total = answers[0].copy()
     for answer in answers[1:]:
         total += answer
-    return torch.from_numpy(total / np.float32(len(answers)))
+    mean: np.ndarray = total / np.float32(len(answers))
+    return mean
 
 
-def from_top_k(
-    answers: Sequence[tuple[np.ndarray, np.ndarray]], classes: int, weights: np.ndarray | None = None
-) -> Tensor:
-    """The mean of the peers' truncated distributions [P, C], each already made to sum to 1."""
-    mean = torch.zeros(len(answers[0][0]), classes)
+def mean_top_k(
+    answers: Sequence[tuple[np.ndarray, np.ndarray]],
+    classes: int,
+    _federation: Federation,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
+    """The mean of the peers' distributions over their likeliest classes, each of which sums to 1."""
+    probes = len(answers[0][0])
+    total = np.zeros((probes, classes), np.float32)
+    rows = np.arange(probes)[:, None]
     for voter, (indices, probabilities) in enumerate(answers):
-        counted = probabilities.copy() if weights is None else probabilities * np.float32(weights[voter])
-        mean.scatter_add_(1, torch.from_numpy(indices.astype(np.int64)), torch.from_numpy(counted))
-    return mean / len(answers) if weights is None else mean
+        counted = probabilities if weights is None else probabilities * np.float32(weights[voter])
+        total[rows, indices] += counted  # an answer names no class twice
+    return total / np.float32(len(answers)) if weights is None else total
 
 
 @dataclass(frozen=True)
@@ -84,20 +103,20 @@ class Measures:
 
 def measure(votes: np.ndarray, classes: int, labels: np.ndarray | None) -> Measures:
     """Measures of votes [N, P]; among equal counts the smallest class is the plurality."""
-    histogram = tally(votes, classes)  # [P, C]
-    plurality = histogram.argmax(1)  # [P]
-    first = histogram.max(1)
-    np.put_along_axis(histogram, plurality[:, None], 0, axis=1)
+    shares = tally(votes, classes)  # [P, C]
+    plurality = shares.argmax(1)  # [P]
+    first = shares.max(1)
+    np.put_along_axis(shares, plurality[:, None], 0, axis=1)
     known = None if labels is None else labels != NO_LABEL
     right = None if known is None or not known.any() else float((plurality == labels)[known].mean())
-    return Measures(float(first.mean()), float((first - histogram.max(1)).mean()), right)
+    return Measures(float(first.mean()), float((first - shares.max(1)).mean()), right)
 
 
-def mean_pairwise_kl(log_probabilities: Tensor) -> float:
+def mean_pairwise_kl(log_probabilities: "Tensor") -> float:
     """Lemma 1's disagreement: the mean of KL(f_n || f_m) over ordered pairs n != m and probes, from logs [N, P, C].
 
-    The double sum over pairs is worked out in O(N): sum over pairs of p_n (log p_n - log p_m) needs only the sums
-    of p and of log p over the nodes.
+    It takes O(N) instead of O(N^2): the sum over pairs of p_n (log p_n - log p_m) needs only the sums of p and of
+    log p over the nodes.
     """
     nodes = log_probabilities.shape[0]
     if nodes < 2:

@@ -1,4 +1,4 @@
-"""What merges of changes build on: the vector that all came out of the last one with, and what rounding kept back.
+"""State of merges that send changes: the result of the last merge, and the part of the change that was not sent.
 
 Both change only when a merge is completed, and both are part of a checkpoint.
 """
@@ -16,12 +16,12 @@ NAME_BYTES = 8
 class ErrorFeedback:
     """One node's side of merges in which peers send their change since a common base.
 
-    Rounding a change keeps something back, the residual; it is added to the next change, so that nothing is lost, only
-    late. Peers compare their bases by name: one that missed a merge, or has rejoined, has another.
+    What rounding or top-k leaves out of a change is the residual. It is added to the next change: it comes late, but it
+    is not lost. Peers compare their bases by name: a peer that missed a merge, or has rejoined, has another base.
     """
 
     def __init__(self, start: Tensor, common_start: bool) -> None:
-        """The first base is what all peers have in common: their start, or else nothing, a vector of zeros."""
+        """The first base is the common start, or where peers start differently a vector of zeros."""
         self._base = start.detach().cpu().clone() if common_start else torch.zeros(start.shape)  # [W]
         self._residual = torch.zeros_like(self._base)  # [W]
         self.name = self._name()
@@ -39,15 +39,15 @@ class ErrorFeedback:
         return {"base": self._base, "residual": self._residual}
 
     def settle(self, merged: np.ndarray, kept: np.ndarray) -> None:
-        """A merge is completed: everybody has `merged`, and this node kept `kept` back."""
+        """A merge is completed: every peer has `merged`, and `kept` of this node's change was not sent."""
         self.base[:] = merged
         self.residual[:] = kept
         self.name = self._name()
 
     def restored(self) -> None:
-        """The state has been written to from outside."""
+        """A checkpoint has been written into the state: name the base again."""
         self.name = self._name()
 
     def _name(self) -> bytes:
-        """Of the base: a digest of its values, so that equal names mean equal bases whatever led to them."""
+        """The base's name is a digest of its values: equal names mean equal bases."""
         return hashlib.sha256(self.base.astype("<f4", copy=False).data).digest()[:NAME_BYTES]

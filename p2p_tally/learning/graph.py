@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
-from p2p_tally.learning.methods import METHODS
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import sends_ballots
 from p2p_tally.topologies import Topology, TopologyError, build
 
@@ -60,7 +60,7 @@ def _check_fading(federation: Federation, topology: Topology | None) -> None:
     those who still send would wait for it."""
     if federation.warmup != "auto" or not 0 < federation.kl_decay < federation.rounds:
         return
-    if not METHODS[federation.method].waits or not sends_ballots(federation):
+    if not method_of(federation).waits or not sends_ballots(federation):
         return  # nobody waits for a ballot
     all_hear_all = topology is not None and not topology.varies and topology.reach(1, federation.hops).everyone
     if not all_hear_all:

@@ -1,13 +1,12 @@
-"""The facade a node uses: train, vote, distill, export, merge, evaluate, snapshot. One model, one private shard.
+"""One node's model and what a round does with it: train, vote, distill, export, merge, evaluate, snapshot.
 
-Knows torch and the method's row; knows no sockets, no clock, and no other peer's model.
+It knows torch and calls the functions of the method's row. It knows no sockets, no clock and no other peer's model.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,20 +17,19 @@ from torch.nn import functional as F
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, derive_seed
-from p2p_tally.learning import consensus
-from p2p_tally.learning.consensus import Answer
+from p2p_tally.learning.answers import votes
+from p2p_tally.learning.consensus import NO_LABEL, Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.feedback import ErrorFeedback
-from p2p_tally.learning.merging import OuterNesterov
-from p2p_tally.learning.methods import METHODS, MergeRule, Sent
-from p2p_tally.learning.objectives import NO_LABEL, distillation_loss
+from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.objectives import distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
 from p2p_tally.learning.schedule import Channel
 
-# At most so much in one forward pass over the test set: enough to be fast, little enough for any device and for the
-# caches of a CPU, where a convolutional network looks at 1,024 images of 32 x 32 half as fast as at 256.
+# Limits of one forward pass over the test set: enough to be fast, and little enough for the caches of a CPU. There a
+# convolutional network takes twice as long for each image in a batch of 1,024 (32 x 32 pixels) as in a batch of 256.
 EVALUATION_BATCH = 1024  # predictions
 EVALUATION_VALUES = 1 << 20  # of the inputs
 
@@ -45,7 +43,7 @@ class Evaluation:
 
 
 def evaluation_batch(test: Examples) -> int:
-    """How many test examples to look at in one forward pass."""
+    """How many test examples go into one forward pass."""
     values = test.take(torch.zeros(1, dtype=torch.int64))[0].numel()
     return max(1, min(EVALUATION_BATCH // test.probes_each, EVALUATION_VALUES // values))
 
@@ -67,7 +65,7 @@ class Learner:
         augment: Augment | None = None,
     ) -> None:
         self.federation = federation
-        self.method = METHODS[federation.method]
+        self.method = method_of(federation)
         self.device = torch.device(device)
         self.classes = classes
         self.private = private
@@ -78,15 +76,12 @@ class Learner:
         self.model = model
         self.parameters = FlatParameters(model, self.device)
         self.optimiser = self._adamw()
-        # FedDF's student has an optimiser of its own, fed alike at every peer: the student stays one model.
+        # FedDF's merged model has its own optimiser. It gets the same gradients at every peer, so the peers' merged
+        # models stay the same.
         self.student = self._adamw() if self.method.distils_merged else self.optimiser
         start = self.parameters.vector
         self.anchor = start.clone() if self.method.proximal else None  # [W]
-        self.outer = (
-            OuterNesterov(start, federation.outer_lr, federation.outer_momentum)
-            if self.method.merge is MergeRule.OUTER_STEP
-            else None
-        )
+        self.merge_step = self.method.merge_step(start, federation)
         coded = federation.merge_precision != "float32" or federation.merge_top_k > 0
         sends_changes = coded and bool(federation.merge_every)
         self.feedback = ErrorFeedback(start, self.method.common_start) if sends_changes else None
@@ -113,32 +108,35 @@ class Learner:
 
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
-        self._look_at_probes(round)
-        assert self._seen is not None
-        return answer(self._seen[0].detach(), self.method.sent, self.federation.top_k)
+        logits, _ = self._look_at_probes(round)
+        if self.method.answer is None:
+            return votes(logits.detach(), self.federation)  # nothing is sent: the votes are for the record only
+        return self.method.answer(logits.detach(), self.federation)
 
     def _seed_dropout(self) -> None:
-        """Modules such as dropout draw from torch's global generator: let that too follow from this node's own."""
+        """Seed torch's global generator from this node's own: modules such as dropout draw from the global one."""
         seed = int(torch.randint(2**62, (), generator=self.batches))
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
-    def _look_at_probes(self, round: int) -> None:
+    def _look_at_probes(self, round: int) -> tuple[Tensor, Tensor | None]:
+        """Logits [P, C] and labels [P] of a round's probes."""
         self._seed_dropout()
         x, labels = self._on_device(self.probes.sample(round))
         logits = self.model(self.normalise(x)).flatten(0, -2)  # [P, C]
         self._seen = logits, None if labels is None else labels.flatten()
+        return self._seen
 
     def distill(
         self, round: int, answers: Sequence[Answer], channel: Channel, weights: np.ndarray | None = None
     ) -> None:
-        """One step on the probes of a round towards the answers at hand, own included, in name order.
+        """One step on the probes of a round towards the answers at hand, own included, in the order of names.
 
-        `weights` [N], which sum to 1, where the answers do not count alike.
+        `weights` [N] sum to 1; None: all answers count the same.
         """
         if self.method.distils_merged:
-            self._look_at_probes(round)  # the model has changed since it voted: that pass is stale
+            self._look_at_probes(round)  # the merge has changed the model since it voted
         assert self._seen is not None, "distill follows vote"
         logits, labels = self._seen
         self._seen = None
@@ -148,18 +146,14 @@ class Learner:
             self._target(answers, weights) if channel.speaks else None,
             label_weight=channel.label,
             consensus_weight=channel.consensus,
-            disagreement_weight=self.federation.disagreement_weight if self.method.sent is Sent.VOTES else 0.0,
+            disagreement_weight=self.federation.disagreement_weight if self.method.weighs_disagreement else 0.0,
         )
         self._step(loss, self.student, None)
 
-    def _target(self, answers: Sequence[Any], weights: np.ndarray | None) -> Tensor:
-        if self.method.sent is Sent.VOTES:
-            target = consensus.from_votes(answers, self.classes, self.federation.inverse_agreement, weights)
-        elif self.method.sent is Sent.TOP_K:
-            target = consensus.from_top_k(answers, self.classes, weights)
-        else:
-            target = consensus.from_soft(answers, weights)
-        return target.to(self.device)
+    def _target(self, answers: Sequence[Answer], weights: np.ndarray | None) -> Tensor:
+        assert self.method.target is not None, "only a method that sends answers has a channel that speaks"
+        target = self.method.target(answers, self.classes, self.federation, weights)
+        return torch.from_numpy(np.asarray(target, np.float32)).to(self.device)
 
     def _step(self, loss: Tensor, optimiser: FlatAdamW, anchor: Tensor | None) -> None:
         flat = self.parameters
@@ -177,19 +171,15 @@ class Learner:
     # --- merging
 
     def export(self) -> np.ndarray:
-        """All parameters [W]; on the CPU a view that the next step changes."""
+        """All parameters [W]. On the CPU this is a view: the next step changes it."""
         return self.parameters.export()
 
     def merge(self, average: np.ndarray, kept: np.ndarray | None = None) -> None:
         """Take the mean of the peers' parameters [W] by the method's rule. Optimiser state stays as it is.
 
-        `kept` [W]: what this node kept back, where all peers now have the same and changes will be sent since it.
+        `kept` [W]: the part of this node's change that was not sent, where merges send changes since a common model.
         """
-        if self.outer is not None:
-            merged = self.outer.step(torch.from_numpy(average).to(self.device))
-            self.parameters.replace(merged.cpu().numpy())
-        else:
-            self.parameters.replace(average)
+        self.parameters.replace(self.merge_step.step(torch.from_numpy(average).to(self.device)))
         if self.anchor is not None:
             self.anchor.copy_(self.parameters.vector)
         if self.feedback is not None and kept is not None:
@@ -199,7 +189,7 @@ class Learner:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """The model as it is when nothing is learned: no gradients, no dropout."""
+        """The model in evaluation mode: no gradients, no dropout."""
         self.model.eval()
         try:
             with torch.no_grad():
@@ -240,8 +230,8 @@ class Learner:
 
     def save_model(self, path: Path) -> None:
         """The model's tensors as a safetensors file, for use anywhere."""
-        # The parameters are views of one vector; the file wants each tensor's storage its own.
-        # Its own writer's errors are none of the system's, by which a full disk is known.
+        # The parameters are views of one vector, and safetensors refuses tensors that share storage: hence the copies.
+        # The bytes are written here because safetensors' own writer does not raise OSError when the disk is full.
         path.write_bytes(save({key: value.clone().contiguous() for key, value in self.model.state_dict().items()}))
 
     # --- state
@@ -251,7 +241,7 @@ class Learner:
         return {key: tensor.detach().cpu().clone() for key, tensor in self.state().items()}
 
     def state(self) -> dict[str, Tensor]:
-        """The same without a copy, where it lives: the next step changes it."""
+        """The same without a copy: the next step changes these tensors."""
         state = {"parameters": self.parameters.vector, "generator": self.batches.get_state()}
         optimisers = {"optimiser": self.optimiser}
         if self.student is not self.optimiser:
@@ -260,8 +250,7 @@ class Learner:
             state |= {f"{label}.{key}": value for key, value in optimiser.state.items()}
         if self.anchor is not None:
             state["anchor"] = self.anchor
-        if self.outer is not None:
-            state |= {"outer.anchor": self.outer.anchor, "outer.velocity": self.outer.velocity}
+        state |= {f"outer.{key}": value for key, value in self.merge_step.state.items()}
         if self.feedback is not None:
             state |= {f"feedback.{key}": value for key, value in self.feedback.state.items()}
         return state
@@ -285,19 +274,8 @@ class Learner:
         return x.to(self.device), None if y is None else y.to(self.device)
 
 
-def answer(logits: Tensor, sent: Sent, k: int) -> Answer:
-    """What a node says of probes with these logits [P, C]."""
-    if sent is Sent.SOFT:
-        return logits.softmax(-1).cpu().numpy()
-    if sent is Sent.TOP_K:
-        top = logits.softmax(-1).topk(k, dim=-1)  # [P, k]
-        truncated = top.values / top.values.sum(-1, keepdim=True)
-        return top.indices.cpu().numpy(), truncated.cpu().numpy()
-    return logits.argmax(-1).cpu().numpy()
-
-
 def votes_of(answer: Answer) -> np.ndarray:
-    """The votes [P] that an answer amounts to."""
+    """The class that an answer puts first for each probe [P]."""
     if isinstance(answer, tuple):
         return answer[0][:, 0].astype(np.int64)
     return (answer.argmax(-1) if answer.ndim == 2 else answer).astype(np.int64)

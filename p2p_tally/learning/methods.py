@@ -1,70 +1,150 @@
-"""Every method as a row of one table: what is sent for a probe, how it is learned from, and when models merge.
+"""Every method as a row of one table: what is sent for a probe, how peers learn from it, when and how models merge.
 
-A method is data. `learner.py` and `node.py` read the row; no method has a class or a branch of its own there.
-No torch here: the byte formulas need the rows too.
+A method is data and the names of a few functions. Learner, node and stacked engine read the row and call its functions;
+no method has a class or a branch of its own there. A user's own row is found by import path or given as an object.
+
+No torch is imported here: the byte formulas and the launcher need the rows too.
 """
 
-from dataclasses import dataclass
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from p2p_tally.config import Federation
+from p2p_tally.errors import ConfigError
+from p2p_tally.ids import digest
+from p2p_tally.learning.answers import soft_labels, top_k, votes
+from p2p_tally.learning.consensus import Answer, histogram, mean_soft_label, mean_top_k
+from p2p_tally.learning.merging import MergeStep, outer_nesterov, replace
+from p2p_tally.own_objects import fingerprint, import_object
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")  # it is part of folder names, tables and the hello
+_COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 
-class Sent(StrEnum):
-    """What a node sends for each probe."""
+class Sends(StrEnum):
+    """What a node sends for each probe. The wire format and the byte formulas follow from it."""
 
     NOTHING = "nothing"
-    VOTES = "votes"  # one class index
-    TOP_K = "top-k"  # k class indices and their probabilities
-    SOFT = "soft"  # all C probabilities
+    VOTES = "votes"  # one class
+    TOP_K = "top-k"  # --top-k classes and their probabilities, which sum to 1
+    SOFT = "soft"  # the probabilities of all C classes
 
 
-class MergeRule(StrEnum):
-    """What happens to the mean of the peers' parameters."""
-
-    NONE = "none"
-    REPLACE = "replace"  # the mean becomes the model
-    OUTER_STEP = "outer step"  # the mean is a pseudo-gradient for an outer Nesterov step
+def _shown(default: str) -> Any:
+    """A field that people see and nothing is computed from."""
+    return field(default=default, metadata={"shown": True})
 
 
 @dataclass(frozen=True)
 class Method:
-    """One row. `waits`: channel and merges begin after the warm-up, as the paper's own tables count them."""
+    """One row."""
 
-    summary: str
-    sent: Sent = Sent.NOTHING
-    merge: MergeRule = MergeRule.REPLACE
-    merge_every: int = 50  # unless the operator says otherwise
-    waits: bool = False
+    name: str
+    summary: str = _shown("")
+
+    # What is sent for a probe, and how peers learn from it
+    sends: Sends = Sends.NOTHING
+    answer: "Callable[[Tensor, Federation], Answer] | None" = None  # logits [..., P, C] -> what is sent
+    target: Callable[..., np.ndarray] | None = None  # (answers, classes, federation, weights) -> [P, C]: consensus.py
     learns_from_probes: bool = False  # takes a step on the probes of a round
-    alpha: float | None = None  # fixed weight of the probes' labels; None: the operator's
+    waits: bool = False  # channel and merges begin after the warm-up
+    alpha: float | None = None  # fixed weight of the probes' labels; None: --alpha
+    weighs_disagreement: bool = False  # reads --disagreement-weight
+
+    # When models merge, and what becomes of their mean
+    merges: bool = True
+    merge_every: int = 50  # unless --merge-every is given
+    merge_step: "Callable[[Tensor, Federation], MergeStep]" = replace  # start [W] -> step: merging.py
     distils_merged: bool = False  # the step on the probes comes after the merge, on the merged model
-    proximal: bool = False
     common_start: bool = False  # all peers begin with the same parameters
+    proximal: bool = False  # local steps are pulled towards the last merged model, by --mu
+
+    # In figures and tables
+    label: str = _shown("")  # "": the name
+    colour: str = _shown("#7F7F7F")
+
+    def __post_init__(self) -> None:
+        where = f"method {self.name!r}"
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(f"{where}: accepted is a name of 1 to 40 letters, digits or . _ -")
+        if self.name in _BUILT_IN:
+            raise ConfigError(f"{where}: a method of p2p-tally has this name; give yours another")
+        if not _COLOUR.fullmatch(self.colour):
+            raise ConfigError(f"{where}: colour {self.colour!r}: accepted is #RRGGBB")
+        if self.sends is not Sends.NOTHING and not (self.answer and self.target and self.learns_from_probes):
+            raise ConfigError(f"{where}: a method that sends {self.sends} needs answer, target and learns_from_probes")
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def shown_as(self) -> str:
+        """Its name in figures and tables."""
+        return self.label or self.name
+
+    def agreed_value(self) -> str:
+        """What peers compare: the name, and of a user's own row a digest of what changes a run."""
+        if self.name in METHODS:
+            return self.name
+        declared = [one.name for one in fields(self) if not one.metadata.get("shown")]
+        lines = (f"{name} {fingerprint(getattr(self, name))}" for name in declared)
+        return f"{self.name} {digest(*(line.encode() for line in lines))[:16]}"
 
 
+_BUILT_IN: set[str] = set()  # filled below: no other row may take these names
+
+# Colours are Okabe and Ito's: told apart in print and by colour-blind readers.
 METHODS: dict[str, Method] = {
-    "tally": Method(
-        "argmax votes tallied into a histogram; merges are the bridge",
-        sent=Sent.VOTES, waits=True, learns_from_probes=True,
-    ),
-    "local": Method("every peer alone, on its own data", merge=MergeRule.NONE, merge_every=0),
-    "no-consensus": Method(
-        "the probes' labels only (alpha 1): what the consensus itself adds is the difference to this",
-        merge_every=0, waits=True, learns_from_probes=True, alpha=1.0,
-    ),
-    "fedavg": Method("parameters averaged every M rounds"),
-    "fedprox": Method("fedavg with a pull towards the last merged model", proximal=True),
-    "fedmd": Method(
-        "mean of the peers' soft labels: 4C bytes a probe", sent=Sent.SOFT, waits=True, learns_from_probes=True
-    ),
-    "rcfd": Method(
-        "mean of the peers' k likeliest classes and their probabilities",
-        sent=Sent.TOP_K, waits=True, learns_from_probes=True,
-    ),
-    "feddf": Method(
-        "merge every round, then distil the merged model towards the peers' mean soft label",
-        sent=Sent.SOFT, merge_every=1, learns_from_probes=True, alpha=0.0, distils_merged=True,
-    ),
-    "diloco": Method(
-        "the mean parameter change drives an outer Nesterov step", merge=MergeRule.OUTER_STEP, common_start=True
-    ),
+    row.name: row
+    for row in (
+        Method(
+            "tally", "argmax votes tallied into a histogram; merges are the bridge", colour="#0072B2",
+            sends=Sends.VOTES, answer=votes, target=histogram,
+            learns_from_probes=True, waits=True, weighs_disagreement=True,
+        ),
+        Method("local", "every peer alone, on its own data", colour="#000000", merges=False, merge_every=0),
+        Method(
+            "no-consensus", "the probes' labels only (alpha 1): the difference to this is what the consensus adds",
+            colour="#7F7F7F", learns_from_probes=True, waits=True, alpha=1.0, merge_every=0,
+        ),
+        Method("fedavg", "parameters averaged every M rounds", colour="#D55E00"),
+        Method("fedprox", "fedavg with a pull towards the last merged model", colour="#CC79A7", proximal=True),
+        Method(
+            "fedmd", "mean of the peers' soft labels: 4C bytes a probe", colour="#E69F00",
+            sends=Sends.SOFT, answer=soft_labels, target=mean_soft_label, learns_from_probes=True, waits=True,
+        ),
+        Method(
+            "rcfd", "mean of the peers' k likeliest classes and their probabilities", colour="#F0E442",
+            sends=Sends.TOP_K, answer=top_k, target=mean_top_k, learns_from_probes=True, waits=True,
+        ),
+        Method(
+            "feddf", "merge every round, then distil the merged model towards the peers' mean soft label",
+            colour="#56B4E9", sends=Sends.SOFT, answer=soft_labels, target=mean_soft_label,
+            learns_from_probes=True, alpha=0.0, merge_every=1, distils_merged=True,
+        ),
+        Method(
+            "diloco", "the mean parameter change drives an outer Nesterov step", colour="#009E73",
+            merge_step=outer_nesterov, common_start=True,
+        ),
+    )
 }  # fmt: skip
+_BUILT_IN.update(METHODS)
+
+
+def method_of(federation: Federation) -> Method:
+    """The row of a federation's method: one of the table, a user's own by import path, or the object itself."""
+    given = federation.method
+    if isinstance(given, str) and given in METHODS:
+        return METHODS[given]
+    row = import_object(given, "--method", "ROW") if isinstance(given, str) else given
+    if not isinstance(row, Method):
+        raise ConfigError(f"--method {given}: accepted is a p2p_tally Method, not {type(row).__name__}")
+    return row

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# A probe that has no label of its own, among others that have one.
-NO_LABEL = -100
+from p2p_tally.learning.consensus import NO_LABEL
 
 
 def distillation_loss(
@@ -19,8 +18,8 @@ def distillation_loss(
 ) -> Tensor:
     """alpha CE(f, y) + lambda_r (1 - alpha) KL(H || f), a mean over the probes, up to a constant without gradient.
 
-    Both terms are cross-entropies of the same log f, and KL(H || f) is the cross-entropy to H less H's own entropy,
-    which no parameter changes. So their weighted sum is one cross-entropy to one blended target, in one fused pass.
+    KL(H || f) is the cross-entropy to H minus the entropy of H, which no parameter changes. So both terms are
+    cross-entropies of the same log f, and their weighted sum is one cross-entropy to one blended target: one pass.
     """
     target = blended_target(logits.shape[-1], labels, consensus, label_weight, consensus_weight, disagreement_weight)
     return F.cross_entropy(logits, target, reduction="sum") / len(logits)
@@ -53,7 +52,7 @@ def blended_target(
 
 
 def one_hot(labels: Tensor, classes: int, weight: float) -> Tensor:
-    """Rows [P, C] that hold a weight at the label and add up to P x weight over the rows that have one."""
+    """Rows [P, C] with a weight at the label. Where some probes have no label, the others get more: the sum stays."""
     rows = torch.zeros(len(labels), classes, device=labels.device)
     present = labels != NO_LABEL
     count = int(present.sum())

@@ -1,7 +1,7 @@
-"""A model's parameters as one flat vector that the model's own tensors are views of.
+"""A model's parameters as one flat vector; the model's own tensors are views of it.
 
-So export is a look, a merge is one copy, the optimiser runs over one tensor instead of dozens (AdamW works element
-by element, so the arithmetic is the same), and the digest of a model is the digest of its vector.
+So an export copies nothing, a merge is one copy, and a model's digest is that of its vector. The optimiser runs over
+one tensor instead of dozens: AdamW works element by element, so the arithmetic is the same.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class FlatParameters:
             loss.backward()  # type: ignore[no-untyped-call]
             return [self.gradient]
         for parameter in self._parameters:
-            # Freed only now: the new gradients take up the same memory before the system can have it back.
+            # Freed as late as possible: the new gradients then reuse this memory.
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         return [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
@@ -70,9 +70,9 @@ class FlatParameters:
         """The vector [W] as it is now. On the CPU this is a view, not a copy: use it before the next step."""
         return self.vector.cpu().numpy()
 
-    def replace(self, values: np.ndarray) -> None:
+    def replace(self, values: Tensor) -> None:
         """All parameters at once from a vector [W] that has been checked."""
-        self.vector.copy_(torch.from_numpy(values))
+        self.vector.copy_(values)
 
     def sha256(self) -> str:
         return hashlib.sha256(self.export().astype("<f4", copy=False).tobytes()).hexdigest()
@@ -83,7 +83,7 @@ def checked_vector(values: np.ndarray, length: int) -> np.ndarray:
     if values.dtype != np.float32 or values.shape != (length,):
         raise ParameterError(f"{values.dtype} {values.shape} instead of float32 ({length},)", reason="shape")
     # One pass without a temporary mask: NaN or infinity anywhere makes the sum of squares so.
-    with np.errstate(over="ignore"):  # finite, but too large to square: the second look tells
+    with np.errstate(over="ignore"):  # a finite value may be too large to square: isfinite decides
         squares = np.dot(values, values)
     if not np.isfinite(squares) and not np.isfinite(values).all():
         raise ParameterError("NaN or infinity", reason="not-finite")

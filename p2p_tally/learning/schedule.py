@@ -15,7 +15,7 @@ import numpy as np
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.architectures import check_models
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import Sends, method_of
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool = True) -> Federation:
     """The federation with every open default filled in; `labelled`: the probes carry labels."""
     check_models(federation)
-    method = METHODS[federation.method]
+    method = method_of(federation)
     merge_every = method.merge_every if federation.merge_every is None else federation.merge_every
-    if federation.method == "local" and merge_every:
-        log.warning("--merge-every %s: the method local never merges; ignored", merge_every)
+    if not method.merges and merge_every:
+        log.warning("--merge-every %s: the method %s never merges; ignored", merge_every, method.name)
         merge_every = 0
     tail = max(1, federation.rounds // 30) if federation.tail is None else federation.tail
     if federation.eval_every and math.gcd(federation.eval_every, max(1, merge_every)) > 1:
@@ -51,7 +51,7 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
             "accepted are tally, fedmd and rcfd with --alpha below 1"
         )
     if federation.soft_precision != "float32" and not _sends_probabilities(federation):
-        alone = " with --top-k 1" if method.sent is Sent.TOP_K else ""
+        alone = " with --top-k 1" if method.sends is Sends.TOP_K else ""
         raise ConfigError(
             f"--soft-precision {federation.soft_precision}: the method {federation.method}{alone} sends no "
             "probabilities; accepted are fedmd, feddf, and rcfd with --top-k above 1"
@@ -63,12 +63,12 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
 
 def _sends_probabilities(federation: Federation) -> bool:
     """Whether a ballot has any in it. The one class of a top-1 answer is certain."""
-    sent = METHODS[federation.method].sent
-    return sent is Sent.SOFT or (sent is Sent.TOP_K and federation.top_k > 1)
+    sent = method_of(federation).sends
+    return sent is Sends.SOFT or (sent is Sends.TOP_K and federation.top_k > 1)
 
 
 def _alpha(federation: Federation, labelled: bool) -> float:
-    method = METHODS[federation.method]
+    method = method_of(federation)
     if method.alpha is not None:
         if federation.alpha not in (None, method.alpha):
             log.warning(
@@ -122,7 +122,7 @@ CLOSED = Channel(0.0, 0.0)
 
 def sends_ballots(federation: Federation) -> bool:
     """Whether peers ever send ballots. With alpha 1 the loss is that of the labels alone, which needs none."""
-    return METHODS[federation.method].sent is not Sent.NOTHING and federation.alpha != 1
+    return method_of(federation).sends is not Sends.NOTHING and federation.alpha != 1
 
 
 def decay(round: int, warmup: int, window: int) -> float:
@@ -132,7 +132,7 @@ def decay(round: int, warmup: int, window: int) -> float:
 
 def channel(federation: Federation, round: int, warmup: int | None) -> Channel:
     """The channel of one round of a resolved federation. `warmup` None: an automatic warm-up not yet over."""
-    method = METHODS[federation.method]
+    method = method_of(federation)
     assert federation.alpha is not None
     if not method.learns_from_probes:
         return CLOSED
@@ -149,7 +149,7 @@ def channel(federation: Federation, round: int, warmup: int | None) -> Channel:
 
 def waits_for_half(federation: Federation, warmup: int | None) -> bool:
     """Whether an automatic warm-up still lasts: then peers say how many probes they have right, and send no ballots."""
-    method = METHODS[federation.method]
+    method = method_of(federation)
     return warmup is None and method.waits and method.learns_from_probes
 
 
@@ -208,7 +208,7 @@ def merges(federation: Federation, round: int) -> bool:
     With an automatic warm-up merges keep to the clock from the start: two nodes may see the channel open in
     different rounds, and both must merge in the same one.
     """
-    method = METHODS[federation.method]
+    method = method_of(federation)
     assert federation.merge_every is not None
     if not federation.merge_every or round % federation.merge_every:
         return False
@@ -238,7 +238,7 @@ def exchanges(federation: Federation, round: int) -> bool:
         return True
     if isinstance(federation.warmup, int):
         return channel(federation, round, federation.warmup).speaks
-    return METHODS[federation.method].learns_from_probes
+    return method_of(federation).learns_from_probes
 
 
 def evaluates(federation: Federation, round: int) -> bool:

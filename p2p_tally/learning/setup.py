@@ -1,4 +1,4 @@
-"""From a federation's description to what its nodes learn with: shards, probes, test set, and a learner for each."""
+"""From a federation's options to what its nodes learn from: shards, probes, test set, and a learner for each node."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -11,13 +11,14 @@ from p2p_tally.config import MAX_CLASSES, Federation
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning import models
-from p2p_tally.learning.architectures import of_rank
+from p2p_tally.learning.architectures import of_rank, shown
 from p2p_tally.learning.data import Arrays, Augment, DataOptions, Examples, Normalise, Source, load
 from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import partition
 from p2p_tally.learning.data.probes import ProbePool, overlap
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import Sends, method_of
+from p2p_tally.learning.own_methods import try_method
 from p2p_tally.learning.schedule import resolve
 
 log = logging.getLogger(__name__)
@@ -66,20 +67,21 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         normalise = source.normalise
     else:
         public = load(federation.probes, replace(options, for_probes=True, task=source), flag="--probes")
-        # The task's own constants where it has any: the model is to see the pool as it sees its own data.
+        # The task's own constants where it has any: the model must see probes and private data on the same scale.
         normalise = source.normalise or public.normalise
         _fits(federation, source, public, normalise)
         probes, private = _of_another_source(federation, source, public)
     test = _test_set(federation, source.test)
     cheap = len(test) <= CHEAP_TEST_SET
     federation = resolve(federation, labelled=probes.labelled, cheap_to_evaluate=cheap)
-    if METHODS[federation.method].sent is Sent.TOP_K and federation.top_k > source.classes:
+    if method_of(federation).sends is Sends.TOP_K and federation.top_k > source.classes:
         raise ConfigError(f"--top-k {federation.top_k}: accepted is at most the {source.classes} classes of the data")
     seen_in_test = overlap(probes.examples, test)
     if seen_in_test:
         log.warning(
             "%d of %d probes are in the test set too: accuracies will flatter", seen_in_test, len(probes.examples)
         )
+    try_method(federation, source.classes)
     shards = partition(private, federation.partition, federation.nodes, federation.seed)
     return Task(
         federation=federation,
@@ -117,10 +119,10 @@ def _test_set(federation: Federation, test: Examples) -> Examples:
 
 
 def _of_another_source(federation: Federation, source: Source, public: Source) -> tuple[ProbePool, Examples]:
-    """Probes that are not the task's, with an anchor that is where one is asked for, and the private examples."""
+    """Probes from another source, preceded by --anchor examples of the task itself, and the private examples."""
     pool, count = public.train, federation.probe_count
     if public.test is not None and isinstance(pool, Arrays):
-        pool = pool.without_labels()  # a whole data set of its own: its labels are those of another task
+        pool = pool.without_labels()  # a whole data set: its labels are those of another task
     if count is not None:
         if count > len(pool):
             raise ConfigError(
@@ -143,14 +145,14 @@ def _set_apart(
 
 
 def _fits(federation: Federation, source: Source, public: Source, normalise: Normalise | None) -> None:
-    """Whether the probes of another source can be given to the task's model, and mean what its classes mean."""
+    """Refuse probes of another source that the task's model cannot read, or with labels that are not the task's."""
     flag = f"--probes {federation.probes}"
     if public.input_shape != source.input_shape:
         raise DataError(f"{flag}: inputs of shape {public.input_shape}, but the data has {source.input_shape}")
     first = torch.zeros(1, dtype=torch.int64)
     stored = [examples.take(first)[0] for examples in (public.train, source.train)]
     kinds = [(normalise(x) if normalise else x).dtype for x in stored]
-    if federation.anchor:  # the two kinds share a batch as they are stored
+    if federation.anchor:  # both kinds are put into one batch before they are normalised
         kinds = [x.dtype for x in stored]
     if kinds[0] != kinds[1]:
         raise DataError(f"{flag}: inputs of type {kinds[0]}, but the data has {kinds[1]}")
@@ -175,9 +177,9 @@ def _augmentation(federation: Federation, source: Source) -> Augment | None:
 
 
 def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
-    """A node's model as it begins: its own initialisation, or everybody's where the method has one start."""
+    """A node's model as it begins: its own initialisation, or the same for all where the method has a common start."""
     federation = of_rank(task.federation, rank)
-    whose = "all" if METHODS[federation.method].common_start else name
+    whose = "all" if method_of(federation).common_start else name
     seed = derive_seed(federation.seed, "initialisation", whose)
     return models.build(federation, task.default_model, task.input_shape, task.classes, seed)
 
@@ -185,7 +187,7 @@ def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
 def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
     """The learner of one node: its own initialisation, its own shard."""
     model = make_model(task, name, rank)
-    _try_out(model, task, of_rank(task.federation, rank).model)
+    _try_out(model, task, shown(of_rank(task.federation, rank).model))
     return Learner(
         name,
         task.federation,
@@ -202,7 +204,7 @@ def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
 
 @torch.no_grad()
 def _try_out(model: nn.Module, task: Task, item: str) -> None:
-    """A model that cannot read this data says so now, in one line, and not in the middle of the first round."""
+    """Call the model once: one that cannot read this data is refused in one line before round 1."""
     x, _ = task.shards[0].take(torch.zeros(2, dtype=torch.int64))
     x = task.normalise(x) if task.normalise else x
     chosen = f"--model {item}: on inputs {x.dtype} {tuple(x.shape[1:])} of {task.federation.data}"

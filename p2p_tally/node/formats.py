@@ -7,7 +7,7 @@ import numpy as np
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.protocol.ballots import BallotFormat, Form
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.frames import Limits
@@ -16,8 +16,8 @@ from p2p_tally.protocol.messages import LONG_BALLOT, LONG_BALLOT_ROUNDS
 
 def ballot_form(federation: Federation) -> Form | None:
     """How an answer for the probes is written; None where the method has none."""
-    forms: dict[Sent, Form] = {Sent.VOTES: federation.ballot, Sent.TOP_K: "top-k", Sent.SOFT: "soft"}
-    return forms.get(METHODS[federation.method].sent)
+    forms: dict[Sends, Form] = {Sends.VOTES: federation.ballot, Sends.TOP_K: "top-k", Sends.SOFT: "soft"}
+    return forms.get(method_of(federation).sends)
 
 
 def ballot_format(federation: Federation, votes: int, classes: int) -> BallotFormat:
@@ -51,5 +51,5 @@ def merge_formats(federation: Federation) -> Iterator[ChangeFormat]:
     """That of each merge over a full mesh in turn, where none fails. The base of the first is the common start, or
     zeros where the peers have none."""
     format = merge_format(federation)
-    yield format if METHODS[federation.method].common_start else format.dense
+    yield format if method_of(federation).common_start else format.dense
     yield from repeat(format)

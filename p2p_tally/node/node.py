@@ -15,7 +15,7 @@ import numpy as np
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.methods import METHODS
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import Channel, channel, evaluates, merge_is_due, waits_for_half
 from p2p_tally.node.formats import ballot_format
 from p2p_tally.node.links.outbox import Outbox
@@ -64,7 +64,7 @@ class Node:
         self.name = name
         self.learner = learner
         self.federation = learner.federation
-        self.method = METHODS[self.federation.method]
+        self.method = method_of(self.federation)
         self.topology = topology
         self.transport = transport
         self.compute = compute

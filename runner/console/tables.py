@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from p2p_tally.learning.architectures import holders, of_rank
+from p2p_tally.learning.architectures import holders, of_rank, shown
 from p2p_tally.runner.console.terminal import print_table
 from p2p_tally.runner.experiments.payload import CellBytes
 from p2p_tally.runner.report.sent_bytes import MeasuredBytes
@@ -24,7 +24,7 @@ def print_run(run: Run) -> None:
         table.add_column(column, justify="right")
     tails = run.accuracy[run.tail].mean(0)
     for rank, name in enumerate(run.names[:16]):
-        model = [of_rank(run.federation, rank).model] if mixed else []
+        model = [shown(of_rank(run.federation, rank).model)] if mixed else []
         table.add_row(name, *model, f"{summary['accuracy'][rank]:.1f}", f"{tails[rank]:.1f}")
     if len(run.names) > 16:
         table.add_row(f"... {len(run.names) - 16} more")

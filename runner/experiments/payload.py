@@ -10,7 +10,7 @@ from typing import Any
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
-from p2p_tally.learning.methods import METHODS
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import merges, resolve, sends_ballots
 from p2p_tally.node.formats import ballot_format
 from p2p_tally.node.traffic import Traffic, payload
@@ -51,7 +51,7 @@ def cell_bytes(cell: Cell) -> CellBytes:
 
     warmup = federation.warmup if isinstance(federation.warmup, int) else 0
     ballot = ballots.largest if sends_ballots(federation) else 0
-    voted = 0 if METHODS[federation.method].distils_merged else max(0, federation.rounds - warmup)
+    voted = 0 if method_of(federation).distils_merged else max(0, federation.rounds - warmup)
     merged = sum(merges(federation, r) for r in range(1, federation.rounds + 1))
     others = federation.nodes - 1
     merge = 4 * facts.parameters * (2 if cell.accounting == "star" else others)

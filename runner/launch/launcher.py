@@ -44,6 +44,7 @@ def launch(
 ) -> Run:
     """Run a federation as daemons. `settings.out` is the run folder; with `resume`, one that holds a stopped run."""
     # Here, and not first in every daemon, once there is a folder.
+    federation.check_names()
     check_models(federation)
     make_topology(federation)
     where = where or LocalDaemons()

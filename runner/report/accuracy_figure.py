@@ -1,4 +1,4 @@
-"""Figures from runs, as SVG: one colour a method everywhere, told apart in print and by colour-blind readers."""
+"""Figures from runs, as SVG: each method has one colour everywhere, that of its row."""
 
 from pathlib import Path
 from typing import Any
@@ -7,21 +7,8 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from p2p_tally.learning.methods import METHODS
+from p2p_tally.learning.methods import method_of
 from p2p_tally.runner.runs.run import Run, cell_name
-
-# Okabe and Ito's palette.
-COLOURS = {
-    "tally": "#0072B2",
-    "fedmd": "#E69F00",
-    "fedavg": "#D55E00",
-    "fedprox": "#CC79A7",
-    "feddf": "#56B4E9",
-    "diloco": "#009E73",
-    "rcfd": "#F0E442",
-    "no-consensus": "#7F7F7F",
-    "local": "#000000",
-}
 
 # A fixed salt keeps the ids in an SVG, and so the file, the same from run to run.
 STYLE: Any = {
@@ -45,7 +32,8 @@ def accuracy_figure(run: Run, path: Path) -> None:
     """Test accuracy over the rounds: the mean of the peers, its band, every merge, the warm-up."""
     federation, rounds, accuracy = run.federation, run.rounds, run.accuracy
     mean, spread = np.nanmean(accuracy, 1), np.nanstd(accuracy, 1)
-    colour = COLOURS.get(federation.method, "#7F7F7F")
+    method = method_of(federation)
+    colour = method.colour
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 4.2), layout="constrained")
         axes = figure.add_subplot()
@@ -67,7 +55,7 @@ def accuracy_figure(run: Run, path: Path) -> None:
         if 0 < len(merged) <= 60:
             axes.plot(merged, [bottom] * len(merged), "k^", ms=6, clip_on=False, label="merge", ls="none")
             axes.vlines(merged, bottom, mean[[line.merged for line in run.lines]], color="k", lw=0.6, ls=":")
-        if isinstance(federation.warmup, int) and federation.warmup and METHODS[federation.method].waits:
+        if isinstance(federation.warmup, int) and federation.warmup and method.waits:
             axes.axvspan(0, federation.warmup, color="k", alpha=0.06, lw=0)
             axes.annotate(
                 "warm-up",

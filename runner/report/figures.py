@@ -14,7 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from p2p_tally.runner.report.accuracy_figure import COLOURS, STYLE
+from p2p_tally.learning.methods import METHODS, method_of
+from p2p_tally.runner.report.accuracy_figure import STYLE
 from p2p_tally.runner.report.results import CellResults, Results
 
 MARKERS = "osD^vP*Xhp<>"
@@ -69,7 +70,7 @@ def pareto(results: Results, accounting: str = "payload") -> Figure | None:
                 mec="k",
                 mew=0.6,
                 ls="none",
-                color=COLOURS[cell.federation.method],
+                color=method_of(cell.federation).colour,
                 ecolor=GREY,
                 capsize=3,
                 label=cell.name,
@@ -99,7 +100,7 @@ def stabilisation(results: Results) -> Figure | None:
         figure = Figure(figsize=(2.6 * columns + 0.6, 2.1 * rows + 0.4), layout="constrained")
         panels = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
         for panel, cell, (rounds, mean, spread) in zip(panels, cells, curves, strict=False):
-            colour = COLOURS[cell.federation.method]
+            colour = method_of(cell.federation).colour
             for other_rounds, other_mean, _ in curves:
                 panel.plot(other_rounds, other_mean, color="#BBBBBB", lw=0.6)
             panel.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.35, lw=0)
@@ -131,7 +132,9 @@ def ratio(all_results: Sequence[Results]) -> Figure | None:
             for soft in (cell for cell in pure if cell.federation.method == "fedmd"):
                 sent = [cell.metric("payload") for cell in (hard, soft)]
                 if _same_but(hard, soft, "method") and sent[0] and sent[1] and sent[0].mean:
-                    measured[hard.classes or 0, hard.federation.data.rpartition("/")[2]] = sent[1].mean / sent[0].mean
+                    data = str(hard.federation.data).rpartition("/")[2]
+                    measured[hard.classes or 0, data] = sent[1].mean / sent[0].mean
+
     if not measured:
         return None
     with matplotlib.rc_context(STYLE):
@@ -139,11 +142,11 @@ def ratio(all_results: Sequence[Results]) -> Figure | None:
         classes = np.unique(np.geomspace(2, 65_536, 800).astype(int))
         aligned = np.where(classes <= 256, 4 * classes, 2 * classes)
         packed = 32 * classes / np.ceil(np.log2(classes))
-        axes.loglog(classes, aligned, color=COLOURS["tally"], lw=1.8, label="byte-aligned: 4C / b")
-        axes.loglog(classes, packed, color=COLOURS["tally"], lw=1.4, ls="--", label="bit-packed: 32C / ⌈log₂ C⌉")
+        axes.loglog(classes, aligned, color=METHODS["tally"].colour, lw=1.8, label="byte-aligned: 4C / b")
+        axes.loglog(classes, packed, color=METHODS["tally"].colour, lw=1.4, ls="--", label="bit-packed: 32C / ⌈log₂ C⌉")
         for ((count, data), value), marker in zip(sorted(measured.items()), MARKERS, strict=False):
             label = f"measured, {data}: {value:,.0f}"
-            axes.plot(count, value, marker, color=COLOURS["fedmd"], mec="k", mew=0.6, ms=9, label=label)
+            axes.plot(count, value, marker, color=METHODS["fedmd"].colour, mec="k", mew=0.6, ms=9, label=label)
         axes.legend(frameon=False, fontsize=9)
     return figure
 
@@ -178,7 +181,7 @@ def along(results: Results, option: str) -> Figure | None:
                 yerr=[0.0 if tail is None else tail.std or 0.0 for tail in tails],
                 marker=MARKERS[number % len(MARKERS)],
                 ls=LINES[number % len(LINES)],
-                color=COLOURS[line[0].federation.method],
+                color=method_of(line[0].federation).colour,
                 mec="k",
                 mew=0.6,
                 capsize=3,
@@ -217,7 +220,7 @@ def _what_tells_apart(cell: CellResults, cells: Sequence[CellResults], option: s
         values = {str(getattr(other.federation, name)) for other in cells}
         if len(values) > 1 and getattr(cell.federation, name) and name not in (*UNTOLD, option):
             told.append(f"{name.replace('_', ' ')} {str(getattr(cell.federation, name)).rpartition('/')[2]}")
-    return ", ".join([cell.federation.method, *told])
+    return ", ".join([method_of(cell.federation).shown_as, *told])
 
 
 def _axes(across: str, up: str) -> tuple[Figure, Axes]:

@@ -58,7 +58,7 @@ def _made(results: Results) -> dict[str, str]:
     dates = sorted(run.made.date for run in runs if run.made.date)
     sizes = _several(f"{size:,}" for size in sorted({size for cell in cells for size in _sizes(cell)}))
     return {
-        "data": _several(_source(one.data) for one in federations),
+        "data": _several(_source(str(one.data)) for one in federations),
         "private examples": _several(f"{run.made.private:,}" for run in runs if run.made.private),
         "split": _several(one.partition for one in federations),
         "probes": _several(_probes(cell) for cell in cells),
@@ -174,7 +174,7 @@ def _sizes(cell: CellResults) -> set[int]:
 def _probes(cell: CellResults) -> str:
     federation = cell.federation
     count = cell.runs[0].made.probes or federation.probe_count
-    source = "held out of the data" if federation.probes == "holdout" else f"from {_source(federation.probes)}"
+    source = "held out of the data" if federation.probes == "holdout" else f"from {_source(str(federation.probes))}"
     return f"{f'{count:,} ' if count else ''}{source}, {federation.probes_per_round} a round"
 
 

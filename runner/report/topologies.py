@@ -21,8 +21,8 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import ranked_names
-from p2p_tally.learning.methods import METHODS, Sent
-from p2p_tally.runner.report.accuracy_figure import COLOURS, STYLE
+from p2p_tally.learning.methods import Sends, method_of
+from p2p_tally.runner.report.accuracy_figure import STYLE
 from p2p_tally.runner.report.document import Block, Bullets, Heading, Picture, Table, Text
 from p2p_tally.runner.report.findings import parse_finding
 from p2p_tally.runner.report.results import CellResults, Results
@@ -65,7 +65,7 @@ class Placed:
     @property
     def reach(self) -> str:
         """How far a vote goes, in words; nothing where no vote is sent."""
-        if METHODS[self.federation.method].sent is Sent.NOTHING:
+        if method_of(self.federation).sends is Sends.NOTHING:
             return "–"
         hops = str(self.federation.hops)
         return {"1": "neighbours", "all": "everybody"}.get(hops, f"all within {hops} links")
@@ -239,7 +239,7 @@ def _figure(placed: Sequence[Placed]) -> Figure:
                     axes.set_ylabel(label)
                 for (way, reach), line in _lines(here):
                     line.sort(key=lambda one: one.gap)
-                    colour = COLOURS[line[0].federation.method]
+                    colour = method_of(line[0].federation).colour
                     style = {"color": colour, "ls": REACH_LINES.get(reach, "-"), "lw": 1.2}
                     if line[0].federation.merge_every == 0:
                         style |= {"alpha": 0.55, "lw": 0.8}

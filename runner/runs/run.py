@@ -11,6 +11,7 @@ import numpy as np
 
 from p2p_tally.config import Federation
 from p2p_tally.learning.architectures import holders
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import in_tail
 from p2p_tally.runner.runs.provenance import Made
 
@@ -77,7 +78,7 @@ class Run:
         accuracy, federation, last = self.accuracy, self.federation, self.lines[-1]
         tail = accuracy[self.tail]  # [tail, N]
         return {
-            "method": federation.method,
+            "method": method_of(federation).name,
             "nodes": federation.nodes,
             "topology": federation.topology,
             "rounds": federation.rounds,
@@ -113,15 +114,17 @@ class Run:
 
 
 def predicts_tokens(federation: Federation) -> bool:
-    return federation.data == "wikitext2" or federation.data.startswith("text:")
+    data = federation.data
+    return isinstance(data, str) and (data == "wikitext2" or data.startswith("text:"))
 
 
 def cell_name(federation: Federation) -> str:
     """A federation's method as the tables spell it: tally+fa50, fedavg-fa50, local."""
-    if not federation.merge_every or federation.method in ("feddf", "local"):
-        return federation.method
-    joint = "-" if federation.method in ("fedavg", "fedprox", "diloco") else "+"
-    return f"{federation.method}{joint}fa{federation.merge_every}"
+    method = method_of(federation)
+    if not federation.merge_every or not method.merges or method.distils_merged:
+        return method.shown_as
+    joint = "+" if method.learns_from_probes else "-"
+    return f"{method.shown_as}{joint}fa{federation.merge_every}"
 
 
 def whole(value: float) -> int | float:

@@ -70,6 +70,8 @@ def simulate(
 
 
 def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnLine, threads: int, resume: bool) -> Run:
+    if settings.out is not None:
+        federation.check_names()  # its folder holds a config.toml
     topology = make_topology(federation)
     task = prepare(federation, root=settings.data_root, download=settings.download)
     device = pick_device(settings.device)

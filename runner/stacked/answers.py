@@ -10,15 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from p2p_tally.learning.consensus import measure
-from p2p_tally.learning.learner import answer
-from p2p_tally.learning.methods import METHODS, Sent
+from p2p_tally.learning.consensus import Answer, measure
+from p2p_tally.learning.learner import votes_of
+from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.objectives import blended_target
 from p2p_tally.learning.schedule import CLOSED, Channel
 from p2p_tally.learning.setup import Task
 from p2p_tally.node.traffic import Said
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.messages import Vote
+from p2p_tally.runner.stacked.any_target import answers_of, any_target, is_batched
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.runner.stacked.peers import Peers
 
@@ -30,11 +31,16 @@ class Answers:
         self._task = task
         self._stack = stack
         self._ballots = ballots
-        self._sent = METHODS[task.federation.method].sent
+        self._method = method_of(task.federation)
+        self._sends = self._method.sends
+        # A row that there is no tensor code for is asked itself, peer by peer.
+        self._batched = is_batched(self._method)
 
     def can_be_sent(self, logits: Sequence[Tensor]) -> np.ndarray:
         """Whose answer has a ballot [N]. A vote always has; probabilities must be finite."""
-        if self._sent is Sent.VOTES:
+        if not self._batched:
+            return np.array([self._ballots.can_say(answer) for answer in self._answers(logits)])
+        if self._sends is Sends.VOTES:
             return np.ones(len(self._stack.names), bool)
         return self._stack.by_rank([part.amax(1).isfinite().all(1) for part in logits]).cpu().numpy()
 
@@ -45,7 +51,13 @@ class Answers:
         where all hear the same. None where nobody speaks."""
         if not speaking.any():
             return [], None
-        if self._sent is Sent.VOTES:
+        if not self._batched:
+            answers = self._answers(logits)
+            cast = np.stack([votes_of(answer) for answer in answers]) if self._sends is Sends.VOTES else None
+            task = self._task
+            target = any_target(self._method, task.federation, task.classes, answers, audience, speaking)
+            return self._said(r, speaking, cast), target.to(self._stack.device)
+        if self._sends is Sends.VOTES:
             votes = self._votes(logits)
             settings = self._task.federation
             histogram = audience.tally(votes, self._task.classes, speaking, settings.inverse_agreement)
@@ -55,9 +67,12 @@ class Answers:
 
     def agreement(self, logits: Sequence[Tensor], speaking: np.ndarray) -> float | None:
         """How far the votes of those who are speaking [N] agree; None where there are fewer than two."""
-        if self._sent is Sent.SOFT and self._ballots.precision != "float32":  # rounding can make two classes equal
-            logits = [self._distribution(part).mT for part in logits]
-        votes = self._votes(logits)[speaking]
+        if not self._batched:
+            votes = np.stack([votes_of(answer) for answer in self._answers(logits)])[speaking]
+        elif self._sends is Sends.SOFT and self._ballots.precision != "float32":  # rounding can make two classes equal
+            votes = self._votes([self._distribution(part).mT for part in logits])[speaking]
+        else:
+            votes = self._votes(logits)[speaking]
         return measure(votes, self._task.classes, None).agreement if len(votes) > 1 else None
 
     def target(self, r: int, consensus: Tensor | None, now: Sequence[Channel]) -> Tensor:
@@ -65,7 +80,7 @@ class Answers:
         device, classes = self._stack.device, self._task.classes
         _, labels = self._task.probes.sample(r)
         labels = None if labels is None else labels.flatten().to(device)
-        extra = self._task.federation.disagreement_weight if self._sent is Sent.VOTES else 0.0
+        extra = self._task.federation.disagreement_weight if self._method.weighs_disagreement else 0.0
 
         def blend(one: Channel, target: Tensor | None) -> Tensor:
             blended = blended_target(classes, labels, target, one.label, one.consensus, extra)
@@ -80,6 +95,11 @@ class Answers:
             own = consensus if consensus is None or len(consensus) == 1 else consensus[rows]
             target[rows] = blend(one, own if one.speaks else None)
         return target
+
+    def _answers(self, logits: Sequence[Tensor]) -> list[Answer]:
+        """Each peer's, as those who receive its ballot have it."""
+        everyones = self._stack.by_rank([part.mT for part in logits])  # [N, P, C]
+        return answers_of(self._method, self._task.federation, self._ballots, everyones)
 
     def _votes(self, logits: Sequence[Tensor]) -> np.ndarray:
         return self._stack.by_rank([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
@@ -99,9 +119,10 @@ class Answers:
     def _distribution(self, logits: Tensor) -> Tensor:
         """The answers [n, P, C] from logits [n, C, P], as those who receive the ballots have them."""
         logits = logits.mT
-        if self._sent is Sent.SOFT and self._ballots.precision == "float32":
+        if self._sends is Sends.SOFT and self._ballots.precision == "float32":
             return logits.softmax(-1)
-        said = self._ballots.heard(answer(logits, self._sent, self._ballots.k))
+        assert self._method.answer is not None
+        said = self._ballots.heard(self._method.answer(logits, self._task.federation))
         if not isinstance(said, tuple):
             return torch.from_numpy(said).to(logits.device)
         indices, probabilities = said

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning.data import Arrays, Examples
-from p2p_tally.learning.merging import OuterNesterov
-from p2p_tally.learning.methods import METHODS, MergeRule
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.setup import Task
 from p2p_tally.runner.stacked.batched_model import (
     BatchedModel,
@@ -54,7 +53,7 @@ class Block:
 
     def __init__(self, task: Task, rows: Rows, model: nn.Module, parameters: Tensor) -> None:
         settings = self.federation = task.federation
-        method = METHODS[settings.method]
+        method = method_of(settings)
         self.task = task
         self.ranks = rows.ranks
         self.rows = rows.among_all
@@ -69,11 +68,7 @@ class Block:
         self.optimiser = self._adamw()
         self.student = self._adamw() if method.distils_merged else self.optimiser
         self.anchor = parameters.clone() if method.proximal else None  # [n, W]
-        self.outer = (
-            OuterNesterov(parameters, settings.outer_lr, settings.outer_momentum)
-            if method.merge is MergeRule.OUTER_STEP
-            else None
-        )
+        self.merge_step = method.merge_step(parameters, settings)
         self.generators = [
             torch.Generator().manual_seed(derive_seed(settings.seed, "batches", name)) for name in rows.names
         ]
@@ -130,7 +125,7 @@ class Block:
 
     def merge(self, average: Tensor) -> None:
         """Take means [n, W], or [1, W], by the method's rule."""
-        self.parameters.copy_(average if self.outer is None else self.outer.step(average))
+        self.parameters.copy_(self.merge_step.step(average))
         if self.anchor is not None:
             self.anchor.copy_(self.parameters)
 
@@ -146,8 +141,7 @@ class Block:
             state |= {f"{label}.{key}": value for key, value in optimiser.state().items()}
         if self.anchor is not None:
             state["anchor"] = self.anchor
-        if self.outer is not None:
-            state |= {"outer.anchor": self.outer.anchor, "outer.velocity": self.outer.velocity}
+        state |= {f"outer.{key}": value for key, value in self.merge_step.state.items()}
         return {key: value.cpu() for key, value in state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -159,9 +153,8 @@ class Block:
             self.student.restore({key: state[f"student.{key}"] for key in self.student.state()})
         if self.anchor is not None:
             self.anchor.copy_(state["anchor"])
-        if self.outer is not None:
-            self.outer.anchor.copy_(state["outer.anchor"])
-            self.outer.velocity.copy_(state["outer.velocity"])
+        for key, tensor in self.merge_step.state.items():
+            tensor.copy_(state[f"outer.{key}"])
 
     # --- looking
 

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from p2p_tally.ids import derive_seed, ranked_names
 from p2p_tally.learning.architectures import holders
+from p2p_tally.learning.consensus import NO_LABEL
 from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.methods import METHODS
-from p2p_tally.learning.objectives import NO_LABEL
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import (
     Channel,
     channel,
@@ -75,7 +75,7 @@ class Stacked:
     ) -> None:
         self.task = task
         self.federation = task.federation
-        self.method = METHODS[self.federation.method]
+        self.method = method_of(self.federation)
         self.topology = topology
         self.clock = clock
         self.stack = Peers(task, device, threads)

@@ -6,7 +6,9 @@ Owns the adjacency; knows no model. Where everyone is everyone's neighbour no ed
 N peers, P probes, C classes, E entries of the closed neighbourhoods (each peer's own included).
 """
 
+from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -97,6 +99,17 @@ class Neighbourhoods:
             return np.zeros_like(columns), columns
         rows, columns = self._edges
         return (rows, columns) if voting.all() else (rows[voting[columns]], columns[voting[columns]])
+
+    def heard(self, voting: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Whose answers each peer has, in order of name, and how much each counts (None: all the same).
+
+        One entry for each peer, or a single one where everyone hears the same.
+        """
+        rows, columns = self._voters(voting)
+        groups = 1 if self.alike else self.nodes
+        shares = self._shares(rows, columns, np.bincount(rows, minlength=groups)) if self._mixing else None
+        for first, last in pairwise(np.searchsorted(rows, np.arange(groups + 1))):
+            yield columns[first:last], None if shares is None else shares[first:last]
 
     def mean(self, answers: Tensor, voting: np.ndarray) -> Tensor:
         """Means [N, ...], or [1, ...], of the answers [N, ...] of those who vote."""

@@ -12,9 +12,10 @@ from torch import Tensor
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName
+from p2p_tally.learning.consensus import NO_LABEL
 from p2p_tally.learning.data import Arrays
 from p2p_tally.learning.data.probes import ProbePool
-from p2p_tally.learning.objectives import NO_LABEL, distillation_loss
+from p2p_tally.learning.objectives import distillation_loss
 from p2p_tally.learning.setup import Task, make_learner, prepare
 from p2p_tally.runner.simulation.simulate import simulate
 

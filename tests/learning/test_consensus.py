@@ -8,18 +8,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p2p_tally.config import Federation
 from p2p_tally.learning.consensus import (
-    from_soft,
-    from_top_k,
-    from_votes,
+    NO_LABEL,
+    histogram,
     inverse_agreement_weights,
     mean_pairwise_kl,
+    mean_soft_label,
+    mean_top_k,
     measure,
     tally,
 )
-from p2p_tally.learning.objectives import NO_LABEL
 
 torch.set_num_threads(1)
+
+PLAIN = Federation()  # all voters count the same
 
 # Four voters, three probes, three classes.
 #   probe 0: 0 0 1 0 -> 3/4 1/4 0
@@ -104,9 +107,9 @@ def test_inverse_agreement_weights_sum_to_one_and_favour_dissent(election, blend
 def test_votes_of_any_integer_type_make_the_same_target() -> None:
     # A node's own votes are int64, a decoded ballot is uint8 or uint16.
     answers = [VOTES[0], VOTES[1].astype(np.uint8), VOTES[2].astype(np.uint16), VOTES[3]]
-    target = from_votes(answers, 3)
-    assert target.dtype == torch.float32
-    np.testing.assert_array_equal(target.numpy(), HISTOGRAM)
+    target = histogram(answers, 3, PLAIN)
+    assert target.dtype == np.float32
+    np.testing.assert_array_equal(target, HISTOGRAM)
 
 
 def test_votes_with_inverse_agreement_by_hand() -> None:
@@ -115,28 +118,39 @@ def test_votes_with_inverse_agreement_by_hand() -> None:
     #   probe 1: class 1 has 13/24, class 2 has 11/24
     #   probe 2: class 2 has 3 + 3 + 11 = 17/24, class 0 has 7/24
     expected = np.array([[13, 11, 0], [0, 13, 11], [7, 0, 17]]) / 24
-    np.testing.assert_allclose(from_votes(list(VOTES), 3, inverse_agreement=0.5).numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(histogram(list(VOTES), 3, Federation(inverse_agreement=0.5)), expected, rtol=1e-6)
 
 
 def test_soft_labels_are_averaged_and_left_alone() -> None:
     one = np.array([[0.75, 0.25], [0.5, 0.5]], dtype=np.float32)
     other = np.array([[0.25, 0.75], [1.0, 0.0]], dtype=np.float32)
     one.flags.writeable = other.flags.writeable = False  # as they come out of a frame
-    target = from_soft([one, other])
-    assert target.dtype == torch.float32
-    np.testing.assert_array_equal(target.numpy(), [[0.5, 0.5], [0.75, 0.25]])
+    target = mean_soft_label([one, other], 2, PLAIN)
+    assert target.dtype == np.float32
+    np.testing.assert_array_equal(target, [[0.5, 0.5], [0.75, 0.25]])
 
 
 def test_top_k_answers_are_spread_and_averaged() -> None:
     # Peer 1 says {2: 0.75, 0: 0.25}, peer 2 says {0: 0.5, 1: 0.5}: mean 0.375, 0.25, 0.375, 0.
     one = np.array([[2, 0]], dtype=np.uint8), np.array([[0.75, 0.25]], dtype=np.float32)
     other = np.array([[0, 1]], dtype=np.int64), np.array([[0.5, 0.5]], dtype=np.float32)
-    np.testing.assert_array_equal(from_top_k([one, other], 4).numpy(), [[0.375, 0.25, 0.375, 0]])
+    np.testing.assert_array_equal(mean_top_k([one, other], 4, PLAIN), [[0.375, 0.25, 0.375, 0]])
 
 
 def test_top_k_of_certainties_is_the_histogram_of_votes() -> None:
     answers = [(votes[:, None].astype(np.uint8), np.ones((3, 1), dtype=np.float32)) for votes in VOTES]
-    assert torch.equal(from_top_k(answers, 3), from_votes(list(VOTES), 3))
+    np.testing.assert_array_equal(mean_top_k(answers, 3, PLAIN), histogram(list(VOTES), 3, PLAIN))
+
+
+def test_weights_of_every_kind_of_answer_by_hand() -> None:
+    weights = np.array([0.75, 0.25])
+    votes = [np.array([0]), np.array([1])]
+    np.testing.assert_array_equal(histogram(votes, 2, PLAIN, weights), [[0.75, 0.25]])
+    soft = [np.array([[0.5, 0.5]], np.float32), np.array([[1.0, 0.0]], np.float32)]
+    np.testing.assert_array_equal(mean_soft_label(soft, 2, PLAIN, weights), [[0.625, 0.375]])
+    # Of classes 2 and 0: 3/4 x (1/2, 1/2) + 1/4 x (1, 0)
+    top = [(np.array([[2, 0]]), soft[0]), (np.array([[2, 0]]), soft[1])]
+    np.testing.assert_array_equal(mean_top_k(top, 3, PLAIN, weights), [[0.375, 0, 0.625]])
 
 
 def test_measures_by_hand() -> None:

@@ -65,10 +65,10 @@ def test_outer_step_by_hand() -> None:
     #   g = 5 - 2 = 3, v = 2 + 3 = 5, step = 3 + 2.5 = 5.5, w = 5 - 2.75 = 2.25
     outer = OuterNesterov(torch.tensor([8.0]), lr=0.5, momentum=0.5)
     assert outer.step(torch.tensor([4.0])).item() == 5.0
-    assert outer.velocity.item() == 4.0
+    assert outer.state["velocity"].item() == 4.0
     assert outer.step(torch.tensor([2.0])).item() == 2.25
-    assert outer.velocity.item() == 5.0
-    assert outer.anchor.item() == 2.25
+    assert outer.state["velocity"].item() == 5.0
+    assert outer.state["anchor"].item() == 2.25
 
 
 @pytest.mark.parametrize(("lr", "momentum"), [(0.7, 0.9), (1.0, 0.5), (0.3, 0.99)])
@@ -79,7 +79,7 @@ def test_outer_steps_are_torchs_nesterov_sgd(lr: float, momentum: float) -> None
     reference = torch.optim.SGD([parameter], lr=lr, momentum=momentum, nesterov=True)
     outer = OuterNesterov(start, lr, momentum)
     for _ in range(8):
-        average = outer.anchor + torch.randn(40, generator=random)  # where local training took the peers
+        average = outer.state["anchor"] + torch.randn(40, generator=random)  # where local training took the peers
         parameter.grad = parameter.detach() - average
         reference.step()
         merged = outer.step(average)

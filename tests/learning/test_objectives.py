@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from p2p_tally.learning.objectives import NO_LABEL, blended_target, distillation_loss, one_hot
+from p2p_tally.learning.consensus import NO_LABEL
+from p2p_tally.learning.objectives import blended_target, distillation_loss, one_hot
 
 torch.set_num_threads(1)
 

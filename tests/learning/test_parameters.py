@@ -94,7 +94,7 @@ def test_export_is_the_vector_and_replace_is_its_inverse() -> None:
     model = small_model()
     flat = FlatParameters(model, CPU)
     values = np.arange(17, dtype=np.float32)
-    flat.replace(values)
+    flat.replace(torch.from_numpy(values))
     exported = flat.export()
     assert exported.dtype == np.float32
     np.testing.assert_array_equal(exported, values)
@@ -105,7 +105,7 @@ def test_export_is_the_vector_and_replace_is_its_inverse() -> None:
 def test_sha256_is_that_of_the_little_endian_floats() -> None:
     flat = FlatParameters(small_model(), CPU)
     values = np.linspace(-1, 1, 17, dtype=np.float32)
-    flat.replace(values)
+    flat.replace(torch.from_numpy(values))
     assert flat.sha256() == hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()
     before = flat.sha256()
     flat.vector[5] = float(np.nextafter(values[5], np.float32(2)))  # the last bit of one parameter

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import derive_seed
+from p2p_tally.learning.consensus import NO_LABEL
 from p2p_tally.learning.data import Arrays
 from p2p_tally.learning.data.probes import ProbePool, _draw, overlap
-from p2p_tally.learning.objectives import NO_LABEL
 
 torch.set_num_threads(1)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.ids import derive_seed
-from p2p_tally.learning.imports import import_function, module_exists
+from p2p_tally.own_objects import import_object, module_exists
 
 
 class Examples(Protocol):
@@ -75,29 +75,32 @@ class Arrays:
         return 1
 
 
-# Stored inputs [B, ...] as the model wants them; inputs that are as it wants them already pass unchanged.
+# Stored inputs [B, ...] -> inputs as the model wants them. Inputs that already are so pass unchanged.
 Normalise = Callable[[Tensor], Tensor]
 
-# A batch of stored private inputs, varied at random; what is drawn comes from the given generator, on the CPU.
+# (batch of stored private inputs, CPU generator to draw from) -> the batch, varied at random.
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 # How many examples to set apart, and a seed -> those, and the rest.
 HoldOut = Callable[[int, int], tuple[Examples, Examples]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
-    """What a source gives: train and test examples (either may be missing in a file of probes only)."""
+    """What a source gives: training and test examples. A source of probes only has no test examples."""
 
     train: Examples
     test: Examples | None
     classes: int
     input_shape: tuple[int, ...]
-    holdout: int  # how many training examples make the probe pool, unless told otherwise
+    holdout: int  # training examples that become the probe pool, unless --probe-count says otherwise
     default_model: str = "mlp"
     normalise: Normalise | None = None  # None: inputs are stored as the model wants them
     augment: Augment | None = None  # None: private inputs are used as they are
     hold_out: HoldOut | None = None  # None: at random
+
+    def __str__(self) -> str:
+        return f"Source({len(self.train)} examples, {self.classes} classes)"
 
     def split(self, count: int, seed: int, purpose: str) -> tuple[Examples, Examples]:
         """`count` training examples set apart for a purpose, and the rest; the same ones for the same seed."""
@@ -115,14 +118,14 @@ class DataOptions:
     seed: int = 0
     for_probes: bool = False  # the caller wants a probe pool: a source may give that instead of a task
     task: Source | None = None  # then: the task that the probes are for
-    root: Path | None = None  # folder of the data sets that have a name of their own
+    root: Path | None = None  # folder of the named data sets
     download: bool = False  # fetch a named data set that is not in that folder
     vocabulary: int = 2048  # text: tokens that the tokenizer knows
     context: int = 256  # text: tokens in a window
 
     @property
     def flag(self) -> str:
-        """The option that asked, for messages."""
+        """The option that asked for the source, for messages."""
         return "--probes" if self.for_probes else "--data"
 
     def need_root(self, name: str) -> Path:
@@ -146,19 +149,29 @@ def sources() -> dict[str, Loader]:
     return found
 
 
-def load(spec: str, options: DataOptions, *, flag: str = "--data") -> Source:
-    """The source that `spec` names: `name`, `name:argument`, or `package.module:function` of the user's own."""
+def load(spec: object, options: DataOptions, *, flag: str = "--data") -> Source:
+    """The source that `spec` names or is: `name`, `name:argument`, the user's own `package.module:NAME`, a Source.
+
+    NAME is a function that returns a Source, or a Source.
+    """
+    if not isinstance(spec, str):
+        return _source(spec, f"{flag} {spec}: accepted is a p2p_tally Source")
     name, _, argument = spec.partition(":")
     loader = sources().get(name)
     if loader is not None:
         return loader(argument, options)
     if argument and ("." in name or module_exists(name)):
-        made = import_function(spec, flag)()
-        if not isinstance(made, Source):
-            raise DataError(f"{flag} {spec}: the function must return a p2p_tally Source, not {type(made).__name__}")
-        return made
+        found = import_object(spec, flag)
+        made = found() if callable(found) else found
+        return _source(made, f"{flag} {spec}: the function must return a p2p_tally Source")
     accepted = ", ".join(sorted(sources()))
     raise ConfigError(f"{flag} {spec}: accepted is one of {accepted} or package.module:function")
+
+
+def _source(made: object, otherwise: str) -> Source:
+    if not isinstance(made, Source):
+        raise DataError(f"{otherwise}, not {type(made).__name__}")
+    return made
 
 
 def every_index(examples: Sequence[object] | Examples) -> Tensor:

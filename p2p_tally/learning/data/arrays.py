@@ -16,10 +16,10 @@ from p2p_tally.learning.data import Arrays, DataOptions, Source
 from p2p_tally.learning.data.files import mapped_archive
 from p2p_tally.learning.data.images import PerChannel
 
-# Without a word from the operator a tenth of the training examples becomes the probe pool.
+# Without --probe-count a tenth of the training examples becomes the probe pool.
 HOLDOUT_SHARE = 10
 
-# Pixels 0 to 255 come to about -2 to 2. Constants, not the file's own mean: peers with other files must see alike.
+# Pixels 0 to 255 become about -2 to 2. Constants, not the file's own mean: peers with other files must scale the same.
 CHANNELS = {channels: PerChannel((0.5,) * channels, (0.25,) * channels) for channels in (1, 3)}
 
 

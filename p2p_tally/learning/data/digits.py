@@ -1,4 +1,4 @@
-"""scikit-learn's digits: 1,797 images of 8 x 8, in its wheel. The default: it tells the story in seconds."""
+"""scikit-learn's digits: 1,797 images of 8 x 8, in its wheel. The default data: a run takes seconds."""
 
 import gzip
 from importlib.util import find_spec

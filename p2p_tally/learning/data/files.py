@@ -23,7 +23,7 @@ from p2p_tally.errors import DataError
 
 try:
     import fcntl
-except ImportError:  # Windows: processes that start together may then do the same work twice, never harm
+except ImportError:  # Windows: processes that start together may do the same work twice, without harm
     fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ MANIFEST = "manifest.json"
 # Bytes; smaller arrays are read, and their archive's checksum with them.
 MAPPED_FROM = 1 << 20
 
-# Folders of this process alone, where no cache could be written; they go when it ends.
+# Folders of this process only, used where no cache could be written; removed when it ends.
 _temporary: list[tempfile.TemporaryDirectory[str]] = []
 
 
@@ -105,7 +105,7 @@ def is_sound(folder: Path) -> bool:
 
 
 def replace_folder(new: Path, target: Path) -> None:
-    """Put `new` in the place of `target`. What stood there is moved into no one's way and removed."""
+    """Put `new` in the place of `target`. What was there is moved aside first and then removed."""
     if target.exists():
         old = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
         target.replace(old / target.name)
@@ -115,7 +115,7 @@ def replace_folder(new: Path, target: Path) -> None:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock that processes share by its file; a process that dies lets go of it."""
+    """Hold a lock on a file, shared by processes. The system releases it when its process dies."""
     with path.open("w") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -12,7 +12,7 @@ from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.ids import derive_seed
 from p2p_tally.learning.data import Examples
 
-# A draw that leaves a peer with nothing is drawn again; past this many it is the operator's to change something.
+# A draw that leaves a peer without examples is repeated, at most this often; then an error asks for other options.
 DRAWS = 100
 
 

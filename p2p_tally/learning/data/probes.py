@@ -14,8 +14,8 @@ from torch import Tensor
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import Digest, derive_seed, digest
+from p2p_tally.learning.consensus import NO_LABEL
 from p2p_tally.learning.data import Examples, every_index
-from p2p_tally.learning.objectives import NO_LABEL
 
 # Examples hashed at a time.
 HASHED_AT_ONCE = 4096
@@ -23,7 +23,7 @@ HASHED_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class ProbePool:
-    """Public inputs that all peers hold alike, with their labels or without.
+    """Public inputs, the same at every peer, with labels or without.
 
     A pool without labels may have an anchor: a smaller pool of the task's own labelled examples, which gives every
     sample its first `anchor_per_round` probes.

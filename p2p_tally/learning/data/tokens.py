@@ -8,7 +8,7 @@ from torch import Tensor
 
 from p2p_tally.errors import ConfigError
 
-# Two bytes name every token: that many a tokenizer may know, and that many classes a vote has.
+# Two bytes name every token, and every class of a vote.
 TOKEN = np.uint16
 
 
@@ -57,7 +57,7 @@ def side_by_side(tokens: np.ndarray, context: int) -> TokenExamples:
 
 @dataclass(frozen=True)
 class LastWindows:
-    """Holds out the end of a text: what stands there is never seen in training, not even as half of a window."""
+    """Holds out the end of a text: no training window reaches into it."""
 
     tokens: np.ndarray  # [n]
     context: int

@@ -90,7 +90,7 @@ def _decoded(name: str, splits: dict[str, dict[str, Any]], options: DataOptions)
     """The folder with <split>-x.npy and <split>-y.npy, made where it is not there yet."""
     root = options.need_root(name)
     # torchvision accepts the published files only, by their checksums, so a set's name is its content. Its own import
-    # takes seconds: only who has to decode pays for it.
+    # takes seconds, so it is imported only where files must be decoded.
     key = digest(CACHE_FORMAT, name.encode(), *(split.encode() for split in splits))[:16]
 
     def build(folder: Path) -> None:
@@ -112,7 +112,7 @@ def _verified(name: str, make: Any, arguments: dict[str, Any], options: DataOpti
     def opened(where: Path) -> Any | None:
         try:
             return make(where, download=False, **arguments)
-        except RuntimeError:  # its word for missing files and for wrong checksums alike
+        except RuntimeError:  # raised for missing files and for wrong checksums
             return None
 
     def fetch(aside: Path) -> None:

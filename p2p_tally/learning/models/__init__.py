@@ -12,8 +12,8 @@ from torch.func import replace_all_batch_norm_modules_
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
-from p2p_tally.learning.architectures import name_of
-from p2p_tally.learning.imports import import_function
+from p2p_tally.learning.architectures import name_of, shown
+from p2p_tally.own_objects import import_object
 
 # (shape of one input, classes, federation for width and depth) -> module giving logits [..., C]
 Builder = Callable[[tuple[int, ...], int, Federation], nn.Module]
@@ -33,28 +33,34 @@ def build(federation: Federation, default: str, input_shape: tuple[int, ...], cl
 
     `federation` as architectures.of_rank gives it: its model is one item.
     """
-    name = name_of(federation.model)
+    item = federation.model
+    name = name_of(item) if isinstance(item, str) else ""
     name = default if name == "auto" else name
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if name in models():
+        if not isinstance(item, str):
+            model = _users_own(item, shown(item), input_shape, classes)
+        elif name in models():
             model = models()[name](input_shape, classes, federation)
         elif ":" in name:
-            model = _users_own(name, input_shape, classes)
+            model = _users_own(import_object(name, "--model"), name, input_shape, classes)
         else:
             accepted = ", ".join(sorted(models()))
             raise ConfigError(f"--model {name}: accepted is auto, {accepted} or package.module:function")
-    # Running statistics are per-peer state that no merge averages; batch statistics are used throughout.
+    # Batch statistics are used throughout: running statistics differ from peer to peer, and no merge averages them.
     replace_all_batch_norm_modules_(model)
     return model
 
 
-def _users_own(spec: str, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A user's function may take the input shape and the class count, or nothing."""
-    function = import_function(spec, "--model")
+def _users_own(function: object, name: str, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The module that a user's function returns. It may take the input shape and the class count, or nothing."""
+    if not callable(function) or isinstance(function, nn.Module):
+        raise ConfigError(
+            f"--model {name}: a {type(function).__name__}; accepted is a function that returns a torch.nn.Module"
+        )
     offered = {"input_shape": input_shape, "classes": classes}
     parameters = inspect.signature(function).parameters
     model = function(**{name: value for name, value in offered.items() if name in parameters})
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"--model {spec}: the function must return a torch.nn.Module, not {type(model).__name__}")
+        raise ConfigError(f"--model {name}: the function must return a torch.nn.Module, not {type(model).__name__}")
     return model

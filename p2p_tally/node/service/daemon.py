@@ -19,6 +19,7 @@ import torch
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, digest, in_order, node_name
+from p2p_tally.learning.architectures import items_of
 from p2p_tally.learning.graph import check_graph, make_topology, merge_ring
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
@@ -90,7 +91,7 @@ class Daemon:
             self.addresses = self.peers
         if settings.rank is not None and settings.rank >= federation.nodes:
             raise ConfigError(f"--rank {settings.rank}: accepted is 0 to {federation.nodes - 1}")
-        if settings.rank is None and "," in federation.model:
+        if settings.rank is None and len(items_of(federation)) > 1:
             raise ConfigError(
                 f"--model {federation.model}: a node holds one model; accepted is one, or with --rank I several, "
                 "of which it takes its own"

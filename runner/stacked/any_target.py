@@ -1,0 +1,62 @@
+"""Consensus targets for any method: the row's own functions, the target peer by peer.
+
+The stacked engine has batched code for the answers and targets of the built-in rows. Every other row comes here. It
+costs one call of the row's `target` for each peer, or one for all where all peers hear the same.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from p2p_tally.config import Federation
+from p2p_tally.learning import answers, consensus
+from p2p_tally.learning.consensus import Answer
+from p2p_tally.learning.methods import Method
+from p2p_tally.protocol.ballots import BallotFormat
+from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
+
+# Answers and targets that the engine computes for all peers at once.
+BATCHED = {
+    (answers.votes, consensus.histogram),
+    (answers.soft_labels, consensus.mean_soft_label),
+    (answers.top_k, consensus.mean_top_k),
+}
+
+
+def is_batched(method: Method) -> bool:
+    """Whether the engine's own tensor code covers this row. A row that sends nothing needs no code at all."""
+    return method.answer is None or (method.answer, method.target) in BATCHED
+
+
+def answers_of(method: Method, federation: Federation, ballots: BallotFormat, logits: Tensor) -> list[Answer]:
+    """Each peer's answer as those who hear it have it, from the logits of all peers [N, P, C]."""
+    assert method.answer is not None
+    heard = ballots.heard(method.answer(logits, federation))
+    if isinstance(heard, tuple):
+        return list(zip(*heard, strict=True))
+    return list(heard)
+
+
+def any_target(
+    method: Method,
+    federation: Federation,
+    classes: int,
+    given: Sequence[Answer],
+    audience: Neighbourhoods,
+    speaking: np.ndarray,
+) -> Tensor:
+    """What each peer's neighbourhood makes of the answers of those who speak [N]: [N, P, C], or [1, P, C] for all.
+
+    A peer that hears nobody gets zeros. It learns nothing from them: it has no quorum.
+    """
+    assert method.target is not None
+    rows = []
+    for members, weights in audience.heard(speaking):
+        if len(members):
+            rows.append(method.target([given[peer] for peer in members], classes, federation, weights))
+        else:
+            probes = len(given[0][0] if isinstance(given[0], tuple) else given[0])
+            rows.append(np.zeros((probes, classes), np.float32))
+    return torch.from_numpy(np.stack(rows).astype(np.float32, copy=False))
