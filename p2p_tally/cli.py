@@ -20,8 +20,7 @@ from p2p_tally.config import (
     read_options,
 )
 from p2p_tally.errors import ConfigError, OperatorError, StoppedError
-from p2p_tally.line_output import kept_for_lines, write_line
-from p2p_tally.plain import plain
+from p2p_tally.json_lines import json_value, stdout_for_lines, write_line
 
 if TYPE_CHECKING:
     from p2p_tally.runner.runs.run import RoundLine, Run
@@ -285,7 +284,7 @@ def _show_run(run: "Run", as_json: bool) -> None:
 
 
 def _print_json(values: dict[str, Any]) -> None:
-    write_line(json.dumps(plain(values)))
+    write_line(json.dumps(json_value(values)))
 
 
 @app.command()
@@ -430,7 +429,7 @@ def main() -> None:
     logging.addLevelName(logging.WARNING, "warning")
     lines_only = not {"--json", "--report"}.isdisjoint(sys.argv[1:])
     try:
-        with kept_for_lines() if lines_only else nullcontext():
+        with stdout_for_lines() if lines_only else nullcontext():
             code = typer.main.get_command(app).main(standalone_mode=False)
     except OperatorError as error:
         _fail(str(error), error.exit_code)

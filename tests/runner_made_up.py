@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from p2p_tally.config import NodeSettings, write_options
+from p2p_tally.json_lines import json_value
 from p2p_tally.learning.schedule import evaluates, resolve
-from p2p_tally.plain import plain
 from p2p_tally.runner.experiments.experiment import load_experiment
 from p2p_tally.runner.experiments.payload import cell_bytes
 from p2p_tally.runner.experiments.sweep import Job, _manifest
@@ -41,7 +41,7 @@ def make_sweep(
             job.config.write_text(job.wanted())
             write_options(job.folder / "config.toml", federation, NodeSettings())
             (job.folder / "rounds.jsonl").write_text("".join(json.dumps(line.as_json()) + "\n" for line in lines))
-            (job.folder / "summary.json").write_text(json.dumps(plain(run.summary())))
+            (job.folder / "summary.json").write_text(json.dumps(json_value(run.summary())))
     return out
 
 

@@ -25,11 +25,10 @@ LAYERS = {
     "p2p_tally.topologies": "topologies",
     "p2p_tally.config": "base",
     "p2p_tally.errors": "base",
+    "p2p_tally.files": "base",
     "p2p_tally.ids": "base",
-    "p2p_tally.line_file": "base",
-    "p2p_tally.line_output": "base",
+    "p2p_tally.json_lines": "base",
     "p2p_tally.options": "base",
-    "p2p_tally.plain": "base",
 }
 
 # What each layer may import of ours besides itself.

@@ -6,13 +6,11 @@ CELL/seed-S (the run folder) and CELL/seed-S.log (what the process said).
 
 import asyncio
 import json
-import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,16 +21,13 @@ import tomli_w
 
 from p2p_tally.config import EngineName, Federation, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
+from p2p_tally.files import locked
 from p2p_tally.learning.architectures import check_models
+from p2p_tally.runner import processes
 from p2p_tally.runner.experiments.experiment import FACT_OPTIONS, Cell, Experiment
 from p2p_tally.runner.experiments.payload import cell_bytes
 from p2p_tally.runner.experiments.sweep_display import Display
 from p2p_tally.runner.runs.folder import CHECKPOINTS
-
-try:
-    import fcntl
-except ImportError:  # Windows: two sweeps of one folder are then not told apart
-    fcntl = None  # type: ignore[assignment]
 
 MANIFEST = "sweep.json"
 PATIENCE = 5.0  # seconds that a child has to end before it is killed
@@ -179,12 +174,11 @@ def sweep(
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     """Two sweeps of one folder would each take the other's running cells for interrupted ones."""
-    with (out / ".lock").open("w") as lock:
-        if fcntl is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigError(f"--out {out}: another sweep is running in this folder") from None
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(out / ".lock", wait=False))
+        except BlockingIOError:
+            raise ConfigError(f"--out {out}: another sweep is running in this folder") from None
         yield
 
 
@@ -304,16 +298,9 @@ class LocalCells:
 
     async def run(self, job: Job, settings: SimulationSettings, started: Callable[[], None]) -> int:
         started()
-        command = [sys.executable, "-m", "p2p_tally", *job.arguments(settings, str(job.config), str(job.folder))]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        arguments = job.arguments(settings, str(job.config), str(job.folder))
         with job.log.open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,  # the lifeline: it closes when the sweep is gone
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=log,
-                env=environment,
-            )
+            process = await processes.start(arguments, log=log, read_stdout=False)
             try:
                 return await process.wait()
             finally:

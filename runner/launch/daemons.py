@@ -6,16 +6,15 @@ started it is, however that went.
 """
 
 import asyncio
-import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from p2p_tally.ids import NodeName
+from p2p_tally.runner import processes
 
 
 class DaemonProcess(Protocol):
@@ -141,17 +140,9 @@ class LocalDaemons:
         name = plan.names[rank]
         arguments = plan.arguments(rank, addresses, descriptor, str(plan.out / "config.toml"), str(plan.out))
         path = plan.out / f"{name}.log"
-        with path.open("a", encoding="utf-8") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "p2p_tally", *arguments),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                pass_fds=[descriptor],
-                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-                start_new_session=True,  # a Ctrl-C at the terminal is the launcher's to pass on
-                limit=1 << 24,
-            )
+        with path.open("ab") as log:
+            # A session of its own: a Ctrl-C at the terminal reaches the launcher alone, which then stops every daemon.
+            process = await processes.start(arguments, log=log, descriptors=[descriptor], own_session=True)
         (plan.out / f"{name}.pid").write_text(f"{process.pid}\n", encoding="utf-8")
         return Child(name, LocalProcess(process), path)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from p2p_tally.config import Federation, ServiceSettings, write_options
 from p2p_tally.errors import OperatorError, StoppedError
+from p2p_tally.files import replacing
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.graph import make_topology
@@ -157,9 +158,8 @@ class Launcher:
         if self.run_record is None:
             self.run_record = Run(federation, [str(name) for name in self.names], lines=kept, folder=self.out)
             # A daemon may still be reading the first config.toml: the complete one takes its place at once.
-            temporary = self.out / "config.toml.part"
-            write_options(temporary, federation, self.settings)
-            temporary.rename(self.out / "config.toml")
+            with replacing(self.out / "config.toml") as temporary:
+                write_options(temporary, federation, self.settings)
 
     def _tell(self, folder: RunFolder) -> None:
         """Pass on every round that no living daemon can still add to."""

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 
-from p2p_tally.line_output import write_line
+from p2p_tally.json_lines import write_line
 from p2p_tally.runner.runs.folder import as_text
 from p2p_tally.runner.runs.run import RoundLine
 

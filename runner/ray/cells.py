@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from p2p_tally.config import SimulationSettings
+from p2p_tally.files import write_whole
 from p2p_tally.runner.ray.cluster import LostError, RayCluster, Request
 from p2p_tally.runner.ray.remote_process import LOG, RUN, Told
-from p2p_tally.runner.runs.folder import CHECKPOINTS, keep_newest, put_file
+from p2p_tally.runner.runs.folder import CHECKPOINTS, keep_newest
 
 if TYPE_CHECKING:
     from p2p_tally.runner.experiments.sweep import Job
@@ -86,7 +87,7 @@ class Mirror:
         if not self._begun and self._record.is_file():
             first = json.loads(line)["round"]
             before = self._record.read_text(encoding="utf-8").splitlines(keepends=True)
-            put_file(self._record, "".join(text for text in before if _round(text) < first).encode())
+            write_whole(self._record, "".join(text for text in before if _round(text) < first).encode())
         self._begun = True
         with self._record.open("a", encoding="utf-8") as record:
             record.write(line + "\n")
@@ -94,7 +95,7 @@ class Mirror:
     def _put(self, path: Path, content: bytes) -> None:
         if path.name == "summary.json":
             content = json.dumps({**json.loads(content), "run": str(self.folder)}).encode() + b"\n"
-        put_file(path, content)
+        write_whole(path, content)
         if path.parent.name == CHECKPOINTS:
             keep_newest(path)
         elif path.name == "summary.json":

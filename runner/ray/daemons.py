@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from p2p_tally.errors import ConfigError
+from p2p_tally.files import write_whole
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.addresses import Address
 from p2p_tally.runner.launch.daemons import Child, Plan
 from p2p_tally.runner.ray.cluster import RayCluster, RayOutpost, Request
 from p2p_tally.runner.ray.remote_process import LOG, RUN, Order, Told
-from p2p_tally.runner.runs.folder import CHECKPOINTS, keep_newest, put_file
+from p2p_tally.runner.runs.folder import CHECKPOINTS, keep_newest
 
 LOOPBACK = "127.0.0.1"
 
@@ -96,7 +97,7 @@ class RayProcess:
                     log.write(content)
             elif name.startswith(f"{RUN}/"):
                 path = self._out / name.removeprefix(f"{RUN}/")
-                put_file(path, content)
+                write_whole(path, content)
                 if path.parent.parent.name == CHECKPOINTS and told.code is None:
                     keep_newest(path)
         if told.present is not None:  # its checkpoints in the end are those that it kept

@@ -6,18 +6,16 @@ comes of it leaves as bytes, so the machines need no disk in common.
 
 import asyncio
 import contextlib
-import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# The longest line that a process may say: that of a round with thousands of peers.
-LINE_BYTES = 1 << 24
+from p2p_tally.runner import processes
+
 # Below the outpost's folder: what the process says of itself, and the run folder.
 LOG, RUN = "log", "run"
 # What is sent on as soon as it is there, so that an interrupted run can go on elsewhere.
@@ -68,15 +66,12 @@ class Outpost:
         """Start the process and tell what it says until it ends."""
         directory = self._unpack(order)
         with (self.folder / LOG).open("wb") as log:
-            self._process = process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "p2p_tally", *order.arguments),
-                stdin=asyncio.subprocess.PIPE,  # the lifeline: it closes when this outpost is gone
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                cwd=directory,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **order.environment},
-                pass_fds=[self._listener.fileno()] if self._listener else [],
-                limit=LINE_BYTES,
+            self._process = process = await processes.start(
+                order.arguments,
+                log=log,
+                descriptors=[self._listener.fileno()] if self._listener else [],
+                directory=directory,
+                environment=order.environment,
             )
         if self._listener is not None:
             self._listener.close()

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import os
 import shutil
 from pathlib import Path
 
@@ -17,14 +16,9 @@ from p2p_tally.config import (
     write_options,
 )
 from p2p_tally.errors import ConfigError
-from p2p_tally.line_file import LineFile
-from p2p_tally.plain import plain
+from p2p_tally.files import locked, write_whole
+from p2p_tally.json_lines import LineFile, json_value
 from p2p_tally.runner.runs.run import RoundLine, Run
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes in one folder are then not told apart
-    fcntl = None  # type: ignore[assignment]
 
 CHECKPOINTS = "checkpoints"
 
@@ -43,7 +37,11 @@ class RunFolder:
 
     def _open(self, path: Path) -> None:
         self.path = path
-        self._lock = _only_here(path)
+        self._lock = contextlib.ExitStack()
+        try:
+            self._lock.enter_context(locked(path, wait=False))  # two processes would mix their lines
+        except BlockingIOError:
+            raise ConfigError(f"--out {path}: another process is running in this folder") from None
         self._lines = LineFile(path / "rounds.jsonl")
 
     @classmethod
@@ -58,9 +56,7 @@ class RunFolder:
         path = self.path / "rounds.jsonl"
         kept = [line for line in read_lines(path) if line.round <= upto]
         self._lines.close()
-        temporary = path.with_suffix(".part")
-        temporary.write_text("".join(as_text(line) for line in kept), encoding="utf-8")
-        temporary.rename(path)
+        write_whole(path, "".join(as_text(line) for line in kept))
         self._lines = LineFile(path)
         return kept
 
@@ -81,35 +77,15 @@ class RunFolder:
         self._lines.close()
         accuracy_figure(run, self.path / "accuracy.svg")
         run.made.write(self.path)
-        temporary = self.path / "summary.json.part"
-        temporary.write_text(json.dumps(plain(run.summary())) + "\n", encoding="utf-8")
-        temporary.rename(self.path / "summary.json")
+        write_whole(self.path / "summary.json", json.dumps(json_value(run.summary())) + "\n")
 
     def drop_checkpoints(self) -> None:
         shutil.rmtree(self.path / CHECKPOINTS, ignore_errors=True)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # what could not be written was told of
+        with contextlib.suppress(OSError):  # LineFile has logged what could not be written
             self._lines.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-
-def _only_here(path: Path) -> int | None:
-    """A lock on a folder, which ends with the process at the latest: two would mix their lines."""
-    if fcntl is None:
-        return None
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise ConfigError(f"--out {path}: another process is running in this folder") from None
-    except OSError:  # a network's file system that locks no folders
-        os.close(handle)
-        return None
-    return handle
+        self._lock.close()
 
 
 def resume_options(folder: Path, settings: type[Settings]) -> tuple[Federation, Settings]:
@@ -141,14 +117,6 @@ def read_lines(path: Path) -> list[RoundLine]:
     return lines
 
 
-def put_file(path: Path, content: bytes) -> None:
-    """Write a file in one go: it is there whole, or as it was before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(content)
-    temporary.rename(path)
-
-
 def keep_newest(checkpoint: Path, count: int = 2) -> None:
     """Of the checkpoints up to this one the newest; later ones are of before the run went back."""
     found = sorted(checkpoint.parent.glob("*.safetensors"))
@@ -159,7 +127,7 @@ def keep_newest(checkpoint: Path, count: int = 2) -> None:
 
 def as_text(line: RoundLine) -> str:
     """A line of rounds.jsonl."""
-    return json.dumps(plain(line.as_json())) + "\n"
+    return json.dumps(json_value(line.as_json())) + "\n"
 
 
 def fresh_folder(base: Path, name: str) -> Path:

@@ -12,19 +12,14 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from p2p_tally.errors import DataError
-
-try:
-    import fcntl
-except ImportError:  # Windows: processes that start together may then do the same work twice, never harm
-    fcntl = None  # type: ignore[assignment]
+from p2p_tally.files import locked
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +47,7 @@ def cached_folder(home: Path, key: str, build: Callable[[Path], None]) -> Path:
         _temporary.append(tempfile.TemporaryDirectory(prefix=f"{CACHE}-"))
         return _fill(Path(_temporary[-1].name), build)
     try:
-        with exclusive(cache / f"{key}.lock"):
+        with locked(cache / f"{key}.lock", wait=True):
             if not is_sound(target):  # another process may have been first
                 whole = aside / "whole"
                 whole.mkdir()  # unlike its parent it has the usual permissions
@@ -111,15 +106,6 @@ def replace_folder(new: Path, target: Path) -> None:
         target.replace(old / target.name)
         shutil.rmtree(old, ignore_errors=True)
     new.replace(target)
-
-
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock that processes share by its file; a process that dies lets go of it."""
-    with path.open("w") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _fill(folder: Path, build: Callable[[Path], None]) -> Path:

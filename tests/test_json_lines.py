@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p_tally.line_file import LineFile
+from p2p_tally.json_lines import LineFile
 
 
 class Disk:
