@@ -135,7 +135,7 @@ class RayCluster:
                 ray.init("local", **here, **quiet)
             except Exception as error:  # Ray raises just that where it does not come up in time
                 ray.shutdown()
-                raise LostError(f"--engine ray: Ray does not start here: {_reason(error)}") from None
+                raise LostError(f"--on ray: Ray does not start here: {_reason(error)}") from None
         else:
             try:
                 self._reach()
@@ -191,4 +191,4 @@ def _ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError:
-        raise ConfigError('--engine ray: needs Ray; install it with: pip install "p2p-tally[ray]"') from None
+        raise ConfigError('--on ray: needs Ray; install it with: pip install "p2p-tally[ray]"') from None

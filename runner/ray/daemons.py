@@ -60,7 +60,7 @@ class RayDaemons:
             return [LOOPBACK] * len(machines)
         if not self._insecure and not all(_loopback(machine) for machine in machines):
             raise ConfigError(
-                f"--engine ray: the nodes are on {len(set(machines))} machines, and nothing between them is encrypted "
+                f"--on ray: the nodes are on {len(set(machines))} machines, and nothing between them is encrypted "
                 "or authenticated; add --insecure where the network itself is trusted"
             )
         return machines

@@ -107,7 +107,7 @@ def test_cells_on_ray_are_those_of_a_simulation_here(
 ) -> None:
     file, out = tmp_path / "mine.toml", tmp_path / "out"
     file.write_text(MINE)
-    arguments = command("sweep", str(file), "--json", f"--out={out}", "--engine=ray", f"--ray-address={cluster}")
+    arguments = command("sweep", str(file), "--json", f"--out={out}", "--on=ray", f"--ray-address={cluster}")
     done = subprocess.run(arguments, capture_output=True, text=True, env=quiet_environment, check=False)
     assert done.returncode == 1, done.stderr
     assert "tally seed 0: done in" in done.stderr
@@ -131,7 +131,7 @@ def test_an_interrupted_cell_on_ray_goes_on_to_the_same_bits(
     file, out = tmp_path / "mine.toml", tmp_path / "out"
     file.write_text(MINE)
     arguments = ["sweep", str(file), "--cells=tally", "--set=rounds=600", "--set=eval-every=3", f"--out={out}"]
-    arguments += ["--checkpoint-seconds=0.01", "--engine=ray", f"--ray-address={cluster}"]
+    arguments += ["--checkpoint-seconds=0.01", "--on=ray", f"--ray-address={cluster}"]
     process = subprocess.Popen(
         command(*arguments), env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -168,7 +168,7 @@ LAUNCHED = ["--nodes=4", "--rounds=12", "--warmup=2", "--merge-every=4", "--loca
 def test_nodes_launched_on_ray_are_spread_and_equal_simulated_ones(
     cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
 ) -> None:
-    out, on_ray = tmp_path / "launched", ["--engine=ray", f"--ray-address={cluster}", "--json"]
+    out, on_ray = tmp_path / "launched", ["--on=ray", f"--ray-address={cluster}", "--json"]
     done = subprocess.run(
         command("launch", *LAUNCHED, f"--out={out}", *on_ray),
         capture_output=True, text=True, env=quiet_environment, check=False,
@@ -188,7 +188,7 @@ def test_nodes_launched_on_ray_are_spread_and_equal_simulated_ones(
 def test_a_launch_on_ray_is_stopped_and_goes_on(
     cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
 ) -> None:
-    out, on_ray = tmp_path / "stopped", ["--engine=ray", f"--ray-address={cluster}", "--json"]
+    out, on_ray = tmp_path / "stopped", ["--on=ray", f"--ray-address={cluster}", "--json"]
     options = [*LAUNCHED, "--nodes=2", "--rounds=200"]
     process = subprocess.Popen(
         command("launch", *options, "--eval-every=5", "--checkpoint-every=5", f"--out={out}", *on_ray),
@@ -218,7 +218,7 @@ def test_a_node_whose_machine_is_lost_is_named_and_the_others_finish(
     out = tmp_path / "run"
     options = [*LAUNCHED, "--nodes=3", "--rounds=200", "--eval-every=5"]
     process = subprocess.Popen(
-        command("launch", *options, f"--out={out}", "--engine=ray", f"--ray-address={cluster}"),
+        command("launch", *options, f"--out={out}", "--on=ray", f"--ray-address={cluster}"),
         env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     record = out / "rounds.jsonl"
@@ -241,7 +241,7 @@ def test_a_node_that_dies_before_it_begins_is_not_waited_for(
 ) -> None:
     options = [*LAUNCHED, "--nodes=3", f"--out={tmp_path / 'run'}"]
     process = subprocess.Popen(
-        command("launch", *options, "--engine=ray", f"--ray-address={cluster}"),
+        command("launch", *options, "--on=ray", f"--ray-address={cluster}"),
         env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_until(lambda: daemon_process("node-1"), "no node was started")
@@ -296,11 +296,11 @@ def test_a_mirror_cut_off_at_any_moment_can_be_gone_on_with(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--engine=dask"], "--engine dask: accepted is local or ray"),
-        (["--engine=ray", "--cpus-per-cell=1.5"], "--cpus-per-cell 1.5: accepted is a number from 0 to 1, or a whole"),
-        (["--engine=ray", "--gpus-per-cell=-1"], "--gpus-per-cell -1: accepted is a number from 0 to 1, or a whole"),
-        (["--engine=ray", "--ray-address=ray://x:1"], "--ray-address ray://x:1: accepted is local, auto, or"),
-        (["--engine=ray", "--ray-address=127.0.0.1:1"], "--ray-address 127.0.0.1:1: [Errno "),
+        (["--on=dask"], "--on dask: accepted is local or ray"),
+        (["--on=ray", "--cpus-per-cell=1.5"], "--cpus-per-cell 1.5: accepted is a number from 0 to 1, or a whole"),
+        (["--on=ray", "--gpus-per-cell=-1"], "--gpus-per-cell -1: accepted is a number from 0 to 1, or a whole"),
+        (["--on=ray", "--ray-address=ray://x:1"], "--ray-address ray://x:1: accepted is local, auto, or"),
+        (["--on=ray", "--ray-address=127.0.0.1:1"], "--ray-address 127.0.0.1:1: [Errno "),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, tmp_path: Pat
 
 def test_without_ray_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r'--engine ray: needs Ray; install it with: pip install "p2p-tally\[ray\]"'):
+    with pytest.raises(ConfigError, match=r'--on ray: needs Ray; install it with: pip install "p2p-tally\[ray\]"'):
         RayCluster("local", Request("cell")).__enter__()
 
 
