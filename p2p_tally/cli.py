@@ -65,7 +65,7 @@ def simulate(
     """Run N nodes in one process and show how well they learn together. --resume goes on where it was interrupted."""
     federation, settings = _simulation_options(given, config, resume)
     from p2p_tally.runner.console.progress import Progress
-    from p2p_tally.runner.launch.parent_pipe import end_with_standard_input, tell
+    from p2p_tally.runner.launch.parent_pipe import end_with_standard_input, report_line
     from p2p_tally.runner.simulation.simulate import simulate as run_simulation
 
     for name in (
@@ -81,7 +81,7 @@ def simulate(
             def on_line(line: "RoundLine") -> None:
                 progress.show(line)
                 if report:
-                    tell(line)
+                    report_line(line)
 
             run = run_simulation(federation, settings, on_line, None, resume is not None)
     except KeyboardInterrupt:
@@ -148,10 +148,10 @@ def launch(
         settings = _with_folder(federation, settings)
     where: Daemons = LocalDaemons()
     if is_on_ray(on, engine):
-        from p2p_tally.runner.ray.cluster import Request
+        from p2p_tally.runner.ray.cluster import Resources
         from p2p_tally.runner.ray.daemons import RayDaemons
 
-        where = RayDaemons(ray_address, Request("node", cpus_per_node, gpus_per_node), federation.nodes, insecure)
+        where = RayDaemons(ray_address, Resources("node", cpus_per_node, gpus_per_node), federation.nodes, insecure)
     with Progress(federation.rounds) as progress:
         run = run_daemons(federation, settings, progress.show, resume is not None, where)
     _show_run(run, as_json)

@@ -122,9 +122,9 @@ def sweep(
     where: Cells = LocalCells(jobs or 2)
     if is_on_ray(on, engine):
         from p2p_tally.runner.ray.cells import RayCells
-        from p2p_tally.runner.ray.cluster import Request
+        from p2p_tally.runner.ray.cluster import Resources
 
-        where = RayCells(ray_address, Request("cell", cpus_per_cell, gpus_per_cell), jobs)
+        where = RayCells(ray_address, Resources("cell", cpus_per_cell, gpus_per_cell), jobs)
     try:
         done = run_sweep(
             loaded, chosen, wanted, folder, where=where, settings=settings, changes=changed, notes=notes or []

@@ -41,7 +41,7 @@ KEYS = {"title", "question", "prose", "engine", "full", "accounting", "facts", "
 
 
 @dataclass(frozen=True)
-class Facts:
+class ByteFacts:
     """What the byte formulas need to know of a cell's data and model."""
 
     classes: int
@@ -55,7 +55,7 @@ class Cell:
 
     name: str
     federation: Federation
-    facts: Facts
+    facts: ByteFacts
     accounting: Accounting
     paper: dict[str, float] = field(default_factory=dict)
     twin: str = ""  # its name in the full experiment
@@ -148,14 +148,14 @@ def _cells(path: Path, values: dict[str, Any], full: Experiment | None, changes:
         facts = {**shared, **_table(options, "facts", where)}
         options.pop("paper", None)
         options.pop("facts", None)
-        _known(facts, set(Facts.__dataclass_fields__), where + ", facts")
+        _known(facts, set(ByteFacts.__dataclass_fields__), where + ", facts")
         _numbers(facts, where + ", facts", "a whole number from 1", lambda value: type(value) is int and value > 0)
         missing = {"classes", "parameters"} - facts.keys()
         if missing:
             raise ConfigError(f"{where}: facts lack {sorted(missing)[0]!r}")
         Federation.parse(options, source=where)  # so that a bad key is blamed on the file, not on the changes
         federation = Federation.parse({**options, **changes}, source=f"{where}, as changed" if changes else where)
-        cells[name] = Cell(name, federation, Facts(**facts), accounting, paper, twin)
+        cells[name] = Cell(name, federation, ByteFacts(**facts), accounting, paper, twin)
     if not cells:
         raise ConfigError(f"{path}: has no [[cells]]")
     return list(cells.values())

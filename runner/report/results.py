@@ -18,7 +18,7 @@ from p2p_tally.runner.experiments.experiment import load_experiment, preset_name
 from p2p_tally.runner.experiments.sweep import MANIFEST
 from p2p_tally.runner.report.findings import Finding, parse_finding
 from p2p_tally.runner.runs.folder import read_lines
-from p2p_tally.runner.runs.provenance import read_made
+from p2p_tally.runner.runs.provenance import read_provenance
 from p2p_tally.runner.runs.run import Run, cell_name, predicts_tokens
 
 
@@ -56,7 +56,7 @@ class CellResults:
     @property
     def tested(self) -> int | None:
         """Predictions that one evaluation of a peer rests on: test examples, of text the positions of all windows."""
-        examples = self.runs[0].made.test or self.federation.test_count
+        examples = self.runs[0].provenance.test or self.federation.test_count
         if examples is None:
             return None
         return examples * (self.federation.context if predicts_tokens(self.federation) else 1)
@@ -114,8 +114,8 @@ def _metrics(run: Run) -> dict[str, float]:
     }
     if run.wire_bytes is not None:
         metrics["wire"] = run.wire_bytes
-    if isinstance(run.made.parameters, list):
-        sizes, tails = np.array(run.made.parameters), run.accuracy[run.tail]  # [N], [tail, N]
+    if isinstance(run.provenance.parameters, list):
+        sizes, tails = np.array(run.provenance.parameters), run.accuracy[run.tail]  # [N], [tail, N]
         metrics["tail_smallest"] = float(np.nanmean(tails[:, sizes == sizes.min()]))
         metrics["tail_largest"] = float(np.nanmean(tails[:, sizes == sizes.max()]))
     if "tail_perplexity" in summary:
@@ -177,9 +177,16 @@ def read_run(folder: Path) -> Run:
         names = [f"node-{number}" for number in range(len(lines[0].accuracy))]
     with _reading(folder / "summary.json"):
         summary = _json(folder / "summary.json")
-        run = Run(federation, names, lines, summary["parameters_sha256"], summary["seconds"], folder, read_made(folder))
-        run.wire_bytes = summary.get("wire_bytes")
-    return run
+        return Run(
+            federation,
+            names,
+            lines,
+            parameters_sha256=summary["parameters_sha256"],
+            seconds=summary["seconds"],
+            folder=folder,
+            provenance=read_provenance(folder),
+            wire_bytes=summary.get("wire_bytes"),
+        )
 
 
 def _read_sweep(folder: Path) -> Results:
@@ -222,7 +229,7 @@ def _by_cell(runs: list[Run]) -> Iterator[CellResults]:
     cells: dict[tuple[str, bool], list[Run]] = {}
     for run in runs:
         key = json.dumps(run.federation.model_dump(exclude={"seed"}, mode="json"), sort_keys=True)
-        cells.setdefault((key, run.made.engine == "launch"), []).append(run)
+        cells.setdefault((key, run.provenance.engine == "launch"), []).append(run)
     taken: dict[str, int] = {}
     for same in cells.values():
         name = cell_name(same[0].federation)

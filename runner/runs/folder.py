@@ -76,7 +76,7 @@ class RunFolder:
 
         self._lines.close()
         accuracy_figure(run, self.path / "accuracy.svg")
-        run.made.write(self.path)
+        run.provenance.write(self.path)
         write_whole(self.path / "summary.json", json.dumps(json_value(run.summary())) + "\n")
 
     def drop_checkpoints(self) -> None:

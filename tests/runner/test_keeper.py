@@ -29,7 +29,7 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def at_every_evaluated_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "MOST_OFTEN", 0)
+    monkeypatch.setattr(keeper, "LEAST_PAUSE", 0)
 
 
 def settings(out: Path) -> SimulationSettings:
@@ -180,10 +180,10 @@ class Spy:
         self.clock = clock
         self.saved: list[int] = []
 
-    def state(self) -> keeper.State:
-        return keeper.State({}, {})
+    def state(self) -> keeper.EngineState:
+        return keeper.EngineState({}, {})
 
-    def restore(self, round: int, state: keeper.State) -> None:
+    def restore(self, round: int, state: keeper.EngineState) -> None:
         raise AssertionError("nothing is taken up here")
 
     def save(self, checkpoint: Any) -> bool:
@@ -206,12 +206,12 @@ def test_checkpoints_take_a_small_share_of_the_time(seconds: float, expected: li
     lines: Any = type("FakeLines", (), {"total": keeper.Count(), "run": Run(small(rounds=200), [])})()
     folder = RunFolder(tmp_path / "run")
     fake: Any = spy
-    kept = keeper.Keeper(spy, lines, folder, fake, seconds, lambda: clock[0])
+    kept = keeper.RunCheckpoints(spy, lines, folder, fake, seconds, lambda: clock[0])
     at: list[int] = []
     while clock[0] < 200:
         before = len(spy.saved)
         now = clock[0]
-        kept.hear(RoundLine(1, [], [], False, None, None, None, None, 0, 0, {}, {}))
+        kept.on_line(RoundLine(1, [], [], False, None, None, None, None, 0, 0, {}, {}))
         if len(spy.saved) > before:
             at.append(int(now))
         clock[0] += 1.0

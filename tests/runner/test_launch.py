@@ -14,7 +14,7 @@ from conftest import small
 
 from p2p_tally.config import ServiceSettings, parse_options, read_options
 from p2p_tally.ids import NodeName
-from p2p_tally.runner.launch.daemons import Child, LocalDaemons, Plan
+from p2p_tally.runner.launch.daemons import LaunchedNode, LaunchPlan, LocalDaemons
 from p2p_tally.runner.launch.launcher import LaunchFailed, launch
 from p2p_tally.runner.simulation.simulate import simulate
 
@@ -179,12 +179,15 @@ def test_a_node_that_dies_before_it_begins_is_named_at_once_and_the_others_finis
 def test_a_node_that_fails_at_the_start_is_named_and_the_others_finish(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class OneFails(LocalDaemons):
-        """Places in which node-1 gets a socket that it cannot listen on."""
+    class NoSocket(LaunchPlan):
+        """Gives node-1 a descriptor that is no socket: its standard input."""
 
-        async def _start(self, plan: Plan, rank: int, addresses: dict[NodeName, str], descriptor: int) -> Child:
-            with (tmp_path / "no-socket").open("w") as file:
-                return await super()._start(plan, rank, addresses, file.fileno() if rank == 1 else descriptor)
+        def arguments(self, rank: int, addresses: dict[NodeName, str], descriptor: int, *paths: str) -> list[str]:
+            return super().arguments(rank, addresses, 0 if rank == 1 else descriptor, *paths)
+
+    class OneFails(LocalDaemons):
+        async def spawn(self, plan: LaunchPlan, launched: list[LaunchedNode]) -> None:
+            await super().spawn(NoSocket(plan.names, plan.out, plan.resume_round), launched)
 
     settings = ServiceSettings(out=tmp_path / "run")
     with caplog.at_level(logging.WARNING), pytest.raises(LaunchFailed, match="node-1 did not finish, the others did"):

@@ -19,9 +19,9 @@ from conftest import small
 from p2p_tally.config import NodeSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.runner.ray.cells import Mirror
-from p2p_tally.runner.ray.cluster import QUIET, RayCluster, Request
-from p2p_tally.runner.ray.daemons import RayDaemons
-from p2p_tally.runner.ray.remote_process import Told
+from p2p_tally.runner.ray.cluster import QUIET, RayCluster, Resources
+from p2p_tally.runner.ray.daemons import listening_hosts
+from p2p_tally.runner.ray.remote_process import Output
 from p2p_tally.runner.simulation.simulate import simulate
 
 STORE = 80 << 20  # bytes of an object store, the least that Ray takes
@@ -232,7 +232,7 @@ def test_a_node_whose_machine_is_lost_is_named_and_the_others_finish(
     assert "node-2 did not finish, the others did: node-2 ended with code 1: lost: " in stderr.splitlines()[-1]
     summary = json.loads((out / "summary.json").read_text())
     assert summary["accuracy"][2] is None and None not in summary["accuracy"][:2]
-    node.wait(30)  # by its lifeline
+    node.wait(30)  # its parent pipe has closed
     shutil.rmtree(left)  # which a lost machine cannot
 
 
@@ -257,9 +257,9 @@ def test_a_node_that_dies_before_it_begins_is_not_waited_for(
 def test_nodes_of_several_machines_need_the_operators_word() -> None:
     several = ["10.0.0.1", "10.0.0.2", "10.0.0.1"]
     with pytest.raises(ConfigError, match="the nodes are on 2 machines, and nothing between them is encrypted"):
-        RayDaemons("local", Request("node"), 3, insecure=False)._hosts(several)
-    assert RayDaemons("local", Request("node"), 3, insecure=True)._hosts(several) == several
-    assert RayDaemons("local", Request("node"), 2, insecure=False)._hosts(["10.0.0.1"] * 2) == ["127.0.0.1"] * 2
+        listening_hosts(several, insecure=False)
+    assert listening_hosts(several, insecure=True) == several
+    assert listening_hosts(["10.0.0.1"] * 2, insecure=False) == ["127.0.0.1"] * 2
 
 
 def test_a_mirror_cut_off_at_any_moment_can_be_gone_on_with(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_mirror_cut_off_at_any_moment_can_be_gone_on_with(tmp_path: Path) -> N
     mirror = Mirror(folder, tmp_path / "log")
     for round in range(1, 6):
         files = {f"run/checkpoints/checkpoint-{round:08d}.safetensors": b"%d" % round} if round < 5 else {}
-        mirror.take(Told(json.dumps({"round": round}), files))
+        mirror.receive(Output(json.dumps({"round": round}), files))
     assert sorted(path.read_bytes() for path in (folder / "checkpoints").iterdir()) == [b"3", b"4"]
     assert mirror.contents().keys() == {
         "run/rounds.jsonl",
@@ -280,12 +280,12 @@ def test_a_mirror_cut_off_at_any_moment_can_be_gone_on_with(tmp_path: Path) -> N
 
     # Checkpoint 4 was damaged: the run went on after round 3.
     again = Mirror(folder, tmp_path / "log")
-    again.take(Told(json.dumps({"round": 4})))
+    again.receive(Output(json.dumps({"round": 4})))
     assert record() == [1, 2, 3, 4]
-    again.take(Told(json.dumps({"round": 5}), {"run/checkpoints/checkpoint-00000005.safetensors": b"5"}))
+    again.receive(Output(json.dumps({"round": 5}), {"run/checkpoints/checkpoint-00000005.safetensors": b"5"}))
     assert record() == [1, 2, 3, 4, 5]
-    again.take(
-        Told("", {"run/summary.json": b'{"run": "elsewhere"}', "run/rounds.jsonl": b'{"round": 9}\n', "log": b"x"}, 0)
+    again.receive(
+        Output("", {"run/summary.json": b'{"run": "elsewhere"}', "run/rounds.jsonl": b'{"round": 9}\n', "log": b"x"}, 0)
     )
     assert record() == [9]
     assert json.loads((folder / "summary.json").read_text()) == {"run": str(folder)}
@@ -316,7 +316,7 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, tmp_path: Pat
 def test_without_ray_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r'--on ray: needs Ray; install it with: pip install "p2p-tally\[ray\]"'):
-        RayCluster("local", Request("cell")).__enter__()
+        RayCluster("local", Resources("cell")).__enter__()
 
 
 def test_a_sweep_of_this_machine_never_loads_ray(quiet_environment: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.runner.experiments.experiment import Cell, Experiment, load_experiment
 from p2p_tally.runner.experiments.sweep import MANIFEST, Job, LocalCells, choose, parse_changes, parse_seeds, sweep
 from p2p_tally.runner.experiments.sweep_display import progress
-from p2p_tally.runner.runs.provenance import read_made
+from p2p_tally.runner.runs.provenance import read_provenance
 from p2p_tally.runner.simulation.simulate import simulate
 
 MINE = """
@@ -248,7 +248,7 @@ def test_the_engine_of_an_experiment_plays_its_cells_and_notes_stay(tmp_path: Pa
     assert json.loads((out / MANIFEST).read_text())["notes"] == ["first", "second"]
     federation, settings = parse_options(read_options(job.folder / "config.toml"), SimulationSettings)
     assert settings.engine == "stacked"
-    made = read_made(job.folder)
+    made = read_provenance(job.folder)
     assert (made.engine, made.parameters, made.test) == ("stacked", 4810, 400)
     assert made.versions is not None and "torch" in made.versions
     summary = json.loads((job.folder / "summary.json").read_text())
