@@ -125,7 +125,7 @@ def _metrics(run: Run) -> dict[str, float]:
     return metrics
 
 
-@dataclass
+@dataclass(frozen=True)
 class Results:
     """The cells of one sweep, or runs that were made one by one."""
 
@@ -195,33 +195,50 @@ def _read_sweep(folder: Path) -> Results:
 
 
 def _sweep(folder: Path, manifest: dict[str, Any]) -> Results:
-    results = Results(manifest["experiment"], manifest["title"], [])
-    results.papers = {cell["name"]: cell["paper"] for cell in manifest["cells"]}
-    _add_words(results, manifest, folder)
+    cells, missing = [], []
     for cell in manifest["cells"]:
         summaries = (folder / cell["name"]).glob("seed-*/summary.json")
         runs = sorted((read_run(path.parent) for path in summaries), key=lambda run: run.federation.seed)
         if runs:
             facts, sent = cell["facts"], cell["payload_bytes"]
             size = None if sent is None else facts["parameters"]  # void where the sweep changed the model
-            results.cells.append(CellResults(cell["name"], runs, cell["paper"], sent, facts["classes"], size))
+            cells.append(CellResults(cell["name"], runs, cell["paper"], sent, facts["classes"], size))
         else:
-            results.missing.append(cell["name"])
-    return results
+            missing.append(cell["name"])
+    papers = {cell["name"]: cell["paper"] for cell in manifest["cells"]}
+    return Results(
+        manifest["experiment"],
+        manifest["title"],
+        cells,
+        missing,
+        notes=manifest.get("notes", []),
+        **_question_and_findings(manifest, folder, papers),
+    )
 
 
-def _add_words(results: Results, manifest: dict[str, Any], folder: Path) -> None:
-    """What is asked and claimed: as the sweep noted it, or, of a sweep that did not, as the preset says it now."""
-    results.notes = manifest.get("notes", [])
+def _question_and_findings(
+    manifest: dict[str, Any], folder: Path, papers: dict[str, dict[str, float]]
+) -> dict[str, Any]:
+    """As the sweep recorded them; those of the preset for a sweep by an old version, which recorded none."""
     if "findings" in manifest:
         where = f"{folder / MANIFEST}: findings"
-        cells = manifest.get("cell_names", list(results.papers))
-        results.findings = [parse_finding(finding, cells, where) for finding in manifest["findings"]]
-        results.question, results.prose = manifest["question"], manifest["prose"]
-    elif results.name in preset_names():
-        preset = load_experiment(results.name)
-        results.findings, results.question, results.prose = preset.findings, preset.question, preset.prose
-        results.papers = {cell.name: cell.paper for cell in preset.cells} | results.papers
+        cells = manifest.get("cell_names", list(papers))
+        findings = [parse_finding(finding, cells, where) for finding in manifest["findings"]]
+        return {
+            "findings": findings,
+            "papers": papers,
+            "question": manifest["question"],
+            "prose": manifest["prose"],
+        }
+    if manifest["experiment"] in preset_names():
+        preset = load_experiment(manifest["experiment"])
+        return {
+            "findings": preset.findings,
+            "papers": {cell.name: cell.paper for cell in preset.cells} | papers,
+            "question": preset.question,
+            "prose": preset.prose,
+        }
+    return {"papers": papers}
 
 
 def _by_cell(runs: list[Run]) -> Iterator[CellResults]:
@@ -239,7 +256,7 @@ def _by_cell(runs: list[Run]) -> Iterator[CellResults]:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """A file that says other things than ours do is the operator's to mend."""
+    """Turn the errors of a file with other contents than expected into one clear line."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
