@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from runner_made_up import make_sweep
+from made_up_sweep import make_sweep
 
 from p2p_tally.errors import ConfigError, DataError, OperatorError
 from p2p_tally.runner.experiments.experiment import load_experiment

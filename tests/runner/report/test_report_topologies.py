@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runner_made_up import make_sweep
+from made_up_sweep import make_sweep
 
 from p2p_tally.runner.report.document import Bullets, Picture, Table
 from p2p_tally.runner.report.report import compose, write_report
