@@ -45,8 +45,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-# A disk that is full, or not to be written on: the operator's to mend, and no traceback helps.
-OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+# A full or read-only disk: the operator can solve it, and a traceback would not help.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 # click's own class, wherever this release of typer keeps click.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -62,7 +62,7 @@ def simulate(
     report: Annotated[bool, typer.Option("--report", hidden=True)] = False,
     given: dict[str, Any],
 ) -> None:
-    """Run N nodes in one process and show how well they learn together. --resume goes on where it was interrupted."""
+    """Run N nodes in one process and show how well they learn together. --resume continues an interrupted run."""
     federation, settings = _simulation_options(given, config, resume)
     from p2p_tally.runner.console.progress import Progress
     from p2p_tally.runner.launch.parent_pipe import end_with_standard_input, report_line
@@ -98,7 +98,12 @@ def _simulation_options(
         return federation, _with_folder(federation, settings)
     from p2p_tally.runner.runs.folder import resume_options
 
-    movable = {"device", "data_root", "download", "checkpoint_seconds"}  # the run may go on at another place
+    movable = {
+        "device",
+        "data_root",
+        "download",
+        "checkpoint_seconds",
+    }  # where a run continues, not what it is
     if config or given.keys() - movable:
         accepted = ", ".join("--" + name.replace("_", "-") for name in sorted(movable))
         raise ConfigError(f"--resume: goes on with the run as it was; accepted beside it is {accepted}")
@@ -250,7 +255,7 @@ for command in (cli_experiments.topology, cli_experiments.payload, cli_experimen
 
 
 def main() -> None:
-    """Entry point: the operator's mistakes are one line and exit code 2; our own keep their traceback."""
+    """Entry point: an operator's mistake is one line and exit code 2; a fault of the program keeps its traceback."""
     logging.basicConfig(format="p2p-tally: %(levelname)s: %(message)s", level=logging.WARNING)
     logging.addLevelName(logging.WARNING, "warning")
     lines_only = not {"--json", "--report"}.isdisjoint(sys.argv[1:])
@@ -262,7 +267,7 @@ def main() -> None:
     except UsageError as error:  # an unknown option or command, a missing argument
         _fail(_usage(error))
     except OSError as error:
-        if error.errno not in OF_THE_DISK:
+        if error.errno not in DISK_ERRORS:
             raise
         _fail(f"cannot write {error.filename or 'all files'}: {error.strerror}", 1)
     except (KeyboardInterrupt, typer.Abort):
@@ -271,9 +276,9 @@ def main() -> None:
 
 
 def _usage(error: Exception) -> str:
-    """click's own words, with the option that they are about."""
-    told = getattr(error, "format_message", None)
-    return told() if callable(told) else str(error)
+    """click's own message, which names the option."""
+    message = getattr(error, "format_message", None)
+    return message() if callable(message) else str(error)
 
 
 def _fail(message: str, code: int = 2) -> None:

@@ -91,7 +91,7 @@ def collect_options(
     if config is None:
         return parse_options(given, settings)
     from_file = read_options(config)
-    parse_options(from_file, settings, source=str(config))  # so that a bad key is blamed on the file
+    parse_options(from_file, settings, source=str(config))  # a bad key is then reported as the file's
     return parse_options({**from_file, **given}, settings)
 
 

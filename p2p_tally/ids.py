@@ -1,4 +1,4 @@
-"""Names, rounds, digests and derived seeds: the small values that every layer speaks of."""
+"""Names, digests and derived seeds: the small values that every layer uses."""
 
 import hashlib
 import re
@@ -9,7 +9,6 @@ from typing import NewType
 from p2p_tally.errors import ConfigError
 
 NodeName = NewType("NodeName", str)
-Round = NewType("Round", int)
 Digest = NewType("Digest", str)
 
 # A name travels in frames, file names and metric labels, so it is short and plain.

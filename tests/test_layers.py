@@ -239,7 +239,7 @@ def test_a_bad_arrow_is_found(path: str, source: str, complaint: str, tmp_path: 
     ("path", "source"),
     [
         ("p2p_tally/protocol/x.py", "import numpy, msgpack\nfrom p2p_tally.errors import FrameError"),
-        ("p2p_tally/protocol/x.py", "from . import frames\nfrom .messages import Vote\nfrom ..ids import Round"),
+        ("p2p_tally/protocol/x.py", "from . import frames\nfrom .messages import Vote\nfrom ..ids import NodeName"),
         (
             "p2p_tally/learning/x.py",
             "import torch\nfrom p2p_tally.config import Federation\nfrom p2p_tally import topologies",

@@ -80,10 +80,10 @@ class CellResults:
         return Measured(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
     def standard_error(self, name: str) -> float | None:
-        """Of a figure that rests on one seed, without what other seeds would differ by; None where it is not known.
+        """The standard error of a figure by one seed: what another test set would change, not what another seed would.
 
-        An accuracy is as if of a binomial: the tail's mean over rounds and peers varies less from one test set to
-        another than a single evaluation does, never more. A token's loss is taken to vary as much as it is high.
+        None where it is not known. An accuracy counts as a binomial of the test set's size: the tail is a mean over
+        rounds and peers and varies no more than that. The standard deviation of a token's loss is taken to be its mean.
         """
         found = self.metric(name)
         if found is None:
@@ -103,7 +103,7 @@ class CellResults:
 
 
 def _metrics(run: Run) -> dict[str, float]:
-    """The figures that findings and tables speak of, of one run."""
+    """The figures of one run that findings and tables use."""
     summary = run.summary()
     metrics = {
         "tail": summary["tail_accuracy"],
@@ -242,7 +242,7 @@ def _question_and_findings(
 
 
 def _by_cell(runs: list[Run]) -> Iterator[CellResults]:
-    """Runs that differ in nothing but the seed are one cell; cells that a name does not tell apart are numbered."""
+    """Runs that differ in nothing but the seed are one cell; cells of the same name are numbered."""
     cells: dict[tuple[str, bool], list[Run]] = {}
     for run in runs:
         key = json.dumps(run.federation.model_dump(exclude={"seed"}, mode="json"), sort_keys=True)

@@ -24,7 +24,7 @@ CHECKPOINTS = "checkpoints"
 
 
 class RunFolder:
-    """One run's files. A folder that holds another run's is not written over, nor one that is being written."""
+    """The files of one run. A folder with another run's files is refused, and one that another process writes to."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -46,13 +46,13 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path) -> "RunFolder":
-        """The folder of a stopped run, to go on in."""
+        """The folder of a stopped run, to resume it."""
         folder = cls.__new__(cls)
         folder._open(path)
         return folder
 
     def go_back_to(self, upto: int) -> list[RoundLine]:
-        """Drop what was written of rounds after `upto`; the lines that stay."""
+        """Remove the lines of rounds after `upto`, and return those that stay."""
         path = self.path / "rounds.jsonl"
         kept = [line for line in read_lines(path) if line.round <= upto]
         self._lines.close()
@@ -71,7 +71,7 @@ class RunFolder:
         self._lines.sync()
 
     def finish(self, run: Run) -> None:
-        """The results; summary.json is the last, and whole: where it stands the run is finished."""
+        """Write the results. summary.json is the last: a folder that has one holds a finished run."""
         from p2p_tally.runner.report.accuracy_figure import accuracy_figure  # noqa: PLC0415 - matplotlib takes a second to import
 
         self._lines.close()
@@ -89,7 +89,7 @@ class RunFolder:
 
 
 def resume_options(folder: Path, settings: type[Settings]) -> tuple[Federation, Settings]:
-    """What the stopped run in a folder was started with."""
+    """The options of the stopped run in a folder."""
     path = folder / "config.toml"
     if not path.is_file():
         raise ConfigError(f"--resume {folder}: no config.toml there; accepted is the folder of a stopped run")
@@ -118,7 +118,7 @@ def read_lines(path: Path) -> list[RoundLine]:
 
 
 def keep_newest(checkpoint: Path, count: int = 2) -> None:
-    """Of the checkpoints up to this one the newest; later ones are of before the run went back."""
+    """Remove all checkpoints but the newest up to this one. Later ones are of before the run was resumed."""
     found = sorted(checkpoint.parent.glob("*.safetensors"))
     last = found.index(checkpoint) + 1
     for old in found[: max(0, last - count)] + found[last:]:

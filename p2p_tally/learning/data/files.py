@@ -1,7 +1,7 @@
-"""Files that are whole or absent: built in a folder aside, put in place by one rename, checked before each use.
+"""A cache of folders that are whole or absent: built aside, renamed into place, checked before each use.
 
-What is worked out once (decoded images, tokens) is kept here and mapped, not read: the daemons of one machine then
-share its pages. Knows nothing of images or text.
+It holds what is computed once from a data set (decoded images, tokens). Its arrays are mapped, not read: the daemons of
+one machine then share the memory.
 """
 
 import json
@@ -29,7 +29,7 @@ MANIFEST = "manifest.json"
 # Bytes; smaller arrays are read, and their archive's checksum with them.
 MAPPED_FROM = 1 << 20
 
-# Folders of this process alone, where no cache could be written; they go when it ends.
+# Folders of this process alone, where no cache can be written; they are removed when it ends.
 _temporary: list[tempfile.TemporaryDirectory[str]] = []
 
 
@@ -100,7 +100,7 @@ def is_sound(folder: Path) -> bool:
 
 
 def replace_folder(new: Path, target: Path) -> None:
-    """Put `new` in the place of `target`. What stood there is moved into no one's way and removed."""
+    """Rename `new` to `target`. A folder that is there is first renamed, then removed."""
     if target.exists():
         old = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
         target.replace(old / target.name)
@@ -112,7 +112,7 @@ def _fill(folder: Path, build: Callable[[Path], None]) -> Path:
     try:
         build(folder)
         (folder / MANIFEST).write_text(json.dumps(_manifest(folder)), encoding="utf-8")
-    except OSError as error:  # reading has its own messages by now, so this is a full disk or the like
+    except OSError as error:  # errors of reading were reported before this, so the disk is full or similar
         raise DataError(f"{folder}: {error.strerror or error}") from None
     return folder
 
