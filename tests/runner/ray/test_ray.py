@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from conftest import small
+from conftest import command, small, wait_until
 
 from p2p_tally.config import NodeSettings
 from p2p_tally.errors import ConfigError
@@ -83,17 +82,6 @@ def start_cluster(tries: int = 3) -> Any:
 
 def settings(out: Path) -> NodeSettings:
     return NodeSettings(out=out)
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "p2p_tally", *arguments]
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
