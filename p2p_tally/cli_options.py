@@ -1,6 +1,11 @@
-"""Options of the command line, made from the fields of the models that read them: each is written down once."""
+"""Options that several commands take: those made from the fields of the option models, and a few of the command line's.
+
+An option is written down once: its name, meaning and default are the model's field.
+"""
 
 import inspect
+import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +13,32 @@ from typing import Annotated, Any
 import typer
 
 from p2p_tally.config import Federation, Settings, parse_options, read_options
+from p2p_tally.errors import ConfigError
+from p2p_tally.json_lines import json_value, write_line
 from p2p_tally.options import Options
+
+log = logging.getLogger(__name__)
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="TOML file of options; a flag wins over the file"),
+]
+ResumeFolder = Annotated[
+    Path | None, typer.Option("--resume", metavar="FOLDER", help="go on with the stopped run in this folder")
+]
+On = Annotated[
+    str | None,
+    typer.Option(metavar="local|ray", help="processes of this machine, or of a Ray cluster [default: local]"),
+]
+OldEngine = Annotated[str | None, typer.Option("--engine", hidden=True)]  # what --on was called
+RayAddress = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS",
+        help="ray: local (started for this command), auto (the cluster of this machine), HOST:PORT",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="print one line of JSON and nothing else")]
 
 
 def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -61,5 +91,22 @@ def collect_options(
     if config is None:
         return parse_options(given, settings)
     from_file = read_options(config)
-    parse_options(from_file, settings, source=str(config))  # so that a bad key is blamed on the file
+    parse_options(from_file, settings, source=str(config))  # a bad key is then reported as the file's
     return parse_options({**from_file, **given}, settings)
+
+
+def is_on_ray(on: str | None, engine: str | None) -> bool:
+    """Where the processes of a command run. `engine` is the option's old name, which now belongs to simulate alone."""
+    if on is not None and engine is not None:
+        raise ConfigError(f"--engine {engine}: the old name of --on, which is given too; accepted is --on alone")
+    option, where = ("--on", on or "local") if engine is None else ("--engine", engine)
+    if where not in ("local", "ray"):
+        raise ConfigError(f"{option} {where}: accepted is local or ray")
+    if engine is not None:
+        log.warning("--engine %s: this option is now --on %s", engine, engine)
+    return where == "ray"
+
+
+def print_json(values: dict[str, Any]) -> None:
+    """One line of JSON on standard output."""
+    write_line(json.dumps(json_value(values)))

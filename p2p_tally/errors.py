@@ -1,17 +1,17 @@
 """Every exception of the project, by whose fault it is.
 
     TallyError
-    ├── OperatorError          the operator's to mend: one line, exit code 2 unless it says otherwise, no traceback
+    ├── OperatorError          the operator can solve it: one line, exit code 2 unless it says otherwise, no traceback
     │   ├── ConfigError        an option or a key: names it, the value and what is accepted
     │   ├── DataError          a file or a data set: names it and what is wrong with it
-    │   └── StoppedError       the operator ended it before its time: exit code 130, says how to go on
+    │   └── StoppedError       the operator stopped it: exit code 130, says how to resume
     └── PeerError              a peer's mistake: counted by `reason`, logged, never stops the round
         ├── FrameError         bytes that are no message of ours
         ├── BallotError        a ballot that does not decode to votes
         ├── ParameterError     parameters of the wrong shape or type, or not finite
         └── HandshakeError     a peer of another federation, or none at all
 
-Our own faults are plain Python exceptions and end in a traceback.
+A fault of the program is a plain Python exception and ends in a traceback.
 """
 
 
@@ -20,7 +20,7 @@ class TallyError(Exception):
 
 
 class OperatorError(TallyError):
-    """The operator can mend this; the message is one line that says how."""
+    """The operator can solve this; the message is one line that says how."""
 
     exit_code = 2
 
@@ -34,13 +34,13 @@ class DataError(OperatorError):
 
 
 class StoppedError(OperatorError):
-    """Ended before its time, as the operator asked."""
+    """Stopped before its end, as the operator asked."""
 
     exit_code = 130
 
 
 class PeerError(TallyError):
-    """A peer misbehaved. `reason` is a short fixed word for counters."""
+    """A peer misbehaved. `reason` is a short fixed name for counters."""
 
     reason = "peer"
 

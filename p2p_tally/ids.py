@@ -1,4 +1,4 @@
-"""Names, digests and derived seeds: the small values that every layer speaks of."""
+"""Names, digests and derived seeds: the small values that every layer uses."""
 
 import hashlib
 import re

@@ -1,0 +1,1 @@
+"""Many nodes: simulations, launches, sweeps of experiments, and reports of what they gave."""

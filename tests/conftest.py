@@ -4,7 +4,9 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,19 @@ async def run_as_simulated(federation: Federation, out: Path) -> list[Daemon]:
     assert sum(result["payload_bytes"] for result in results) / len(daemons) == line.payload_bytes
     assert sum(result["framed_bytes"] for result in results) / len(daemons) == line.framed_bytes
     return daemons
+
+
+def command(*arguments: str) -> list[str]:
+    """p2p-tally as a process of its own."""
+    return [sys.executable, "-m", "p2p_tally", *arguments]
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Wait for what other processes do; fail with `what` where it does not happen."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
 
 
 @pytest.fixture

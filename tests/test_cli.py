@@ -106,6 +106,36 @@ def test_an_unknown_engine_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert (code, err) == (2, "p2p-tally: --engine warp: accepted is exact, stacked or auto\n")
 
 
+@pytest.mark.parametrize("option", ["--on", "--engine"])
+def test_where_processes_run_is_named_by_on_and_by_its_old_name(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    no_such_graph = ["--nodes=7", "--topology=gossip", "--degree=3"]  # found once the place is known
+    code, _, err = p2p_tally(["launch", option, "local", *no_such_graph], monkeypatch, capsys)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert err.startswith("p2p-tally: gossip of 7")
+    warnings = ["--engine local: this option is now --on local"] if option == "--engine" else []
+    assert caplog.messages == warnings
+    code, _, err = p2p_tally(["sweep", "default", option, "mars"], monkeypatch, capsys)
+    assert (code, err) == (2, f"p2p-tally: {option} mars: accepted is local or ray\n")
+    assert caplog.messages == warnings
+
+
+def test_the_old_name_of_an_option_is_not_in_the_help() -> None:
+    text = CliRunner().invoke(cli.app, ["sweep", "--help"], env={"COLUMNS": "200"}).output
+    assert "--on " in text and "--engine" not in text
+
+
+def test_the_old_and_the_new_name_of_an_option_do_not_go_together(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = p2p_tally(["launch", "--on", "local", "--engine", "ray"], monkeypatch, capsys)
+    assert (code, err.splitlines()[-1]) == (
+        2,
+        "p2p-tally: --engine ray: the old name of --on, which is given too; accepted is --on alone",
+    )
+
+
 def test_a_flag_wins_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,7 +290,7 @@ def test_status_of_a_node_that_is_not_there(
     assert node["error"] == "Connection refused"
 
 
-@pytest.mark.parametrize("command", ["simulate", "launch", "node", "payload", "topology", "status"])
+@pytest.mark.parametrize("command", ["simulate", "launch", "node", "payload", "topology", "status", "sweep", "report"])
 def test_every_command_has_help(command: str) -> None:
     result = CliRunner().invoke(cli.app, [command, "--help"])
     assert result.exit_code == 0

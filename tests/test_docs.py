@@ -36,3 +36,13 @@ def test_every_experiment_has_a_page(name: str) -> None:
     if f"{name}-small" in preset_names():
         assert f"p2p-tally sweep {name}-small " in text
     assert f"(experiments/{name}.md)" in (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_modules_that_a_page_names_are_there(page: Path) -> None:
+    """Of the repository, or of p2p_tally: `protocol/frames.py`."""
+    if page.name == "CHANGELOG.md":  # which tells of the past
+        return
+    named = re.findall(r"`((?:[\w.-]+/)+[\w-]+\.py)\b[^`]*`", page.read_text(encoding="utf-8"))
+    missing = [path for path in named if not (ROOT / path).is_file() and not (ROOT / "p2p_tally" / path).is_file()]
+    assert missing == []

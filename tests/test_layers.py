@@ -17,6 +17,7 @@ LAYERS = {
     "p2p_tally": "facade",
     "p2p_tally.__main__": "cli",
     "p2p_tally.cli": "cli",
+    "p2p_tally.cli_experiments": "cli",
     "p2p_tally.cli_options": "cli",
     "p2p_tally.runner": "runner",
     "p2p_tally.node": "node",
@@ -26,13 +27,12 @@ LAYERS = {
     "p2p_tally.config": "base",
     "p2p_tally.errors": "base",
     "p2p_tally.federation": "base",
+    "p2p_tally.files": "base",
     "p2p_tally.ids": "base",
-    "p2p_tally.line_file": "base",
-    "p2p_tally.line_output": "base",
+    "p2p_tally.json_lines": "base",
     "p2p_tally.option_types": "base",
     "p2p_tally.options": "base",
     "p2p_tally.own_objects": "base",
-    "p2p_tally.plain": "base",
 }
 
 # What each layer may import of ours besides itself.

@@ -1,0 +1,1 @@
+"""What a peer learns and how: data, models, training, consensus. No network."""

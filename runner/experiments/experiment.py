@@ -2,7 +2,7 @@
 
 title = "..."             accounting = "star" or "mesh": how the paper counts a merge
 question = "..."          what is asked, for a reader; prose = "..." what else a report should say of it
-engine = "stacked"        which engine plays the cells; exact unless said
+engine = "stacked"        which engine plays the cells; exact by default
 full = "bridge"           of a small twin: the experiment that has the paper's numbers and the findings
 [facts]                   classes, parameters, votes_per_round: for the byte formulas, without loading anything
 [base]                    options of every cell
@@ -31,7 +31,7 @@ Accounting = Literal["star", "mesh"]
 # What a table can show of the paper beside a run.
 PAPER_KEYS = {"tail", "tail_std", "peak", "spread", "perplexity", "best_perplexity", "payload_mb"}
 
-# Options that the [facts] of a file speak of: a sweep that sets one of them makes the byte formulas void.
+# Options that the [facts] of a file depend on: where a sweep sets one of them, the byte formulas do not apply.
 FACT_OPTIONS = {"model", "width", "depth", "vocabulary", "context"}
 
 # A cell's name is the name of its folder too.
@@ -41,7 +41,7 @@ KEYS = {"title", "question", "prose", "engine", "full", "accounting", "facts", "
 
 
 @dataclass(frozen=True)
-class Facts:
+class ByteFacts:
     """What the byte formulas need to know of a cell's data and model."""
 
     classes: int
@@ -55,7 +55,7 @@ class Cell:
 
     name: str
     federation: Federation
-    facts: Facts
+    facts: ByteFacts
     accounting: Accounting
     paper: dict[str, float] = field(default_factory=dict)
     twin: str = ""  # its name in the full experiment
@@ -148,14 +148,14 @@ def _cells(path: Path, values: dict[str, Any], full: Experiment | None, changes:
         facts = {**shared, **_table(options, "facts", where)}
         options.pop("paper", None)
         options.pop("facts", None)
-        _known(facts, set(Facts.__dataclass_fields__), where + ", facts")
+        _known(facts, set(ByteFacts.__dataclass_fields__), where + ", facts")
         _numbers(facts, where + ", facts", "a whole number from 1", lambda value: type(value) is int and value > 0)
         missing = {"classes", "parameters"} - facts.keys()
         if missing:
             raise ConfigError(f"{where}: facts lack {sorted(missing)[0]!r}")
-        Federation.parse(options, source=where)  # so that a bad key is blamed on the file, not on the changes
+        Federation.parse(options, source=where)  # a bad key is then reported as the file's, not as the changes'
         federation = Federation.parse({**options, **changes}, source=f"{where}, as changed" if changes else where)
-        cells[name] = Cell(name, federation, Facts(**facts), accounting, paper, twin)
+        cells[name] = Cell(name, federation, ByteFacts(**facts), accounting, paper, twin)
     if not cells:
         raise ConfigError(f"{path}: has no [[cells]]")
     return list(cells.values())

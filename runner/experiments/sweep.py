@@ -1,18 +1,16 @@
-"""An experiment's cells by seeds, each a process of `p2p-tally simulate`, here or on Ray. What is finished stays.
+"""The cells of an experiment, one run for each seed: processes of `p2p-tally simulate`, on this machine or on Ray.
 
-A sweep's folder: sweep.json (what the cells are, for the report), CELL/seed-S.toml (what was asked for),
-CELL/seed-S (the run folder) and CELL/seed-S.log (what the process said).
+A sweep's folder: sweep.json (what the cells are, for the report), CELL/seed-S.toml (the options of a run),
+CELL/seed-S (its run folder) and CELL/seed-S.log (its standard error). Finished runs are kept.
 """
 
 import asyncio
 import json
-import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,21 +21,18 @@ import tomli_w
 
 from p2p_tally.config import EngineName, Federation, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
+from p2p_tally.files import locked
 from p2p_tally.learning.architectures import check_models
+from p2p_tally.runner import processes
 from p2p_tally.runner.experiments.experiment import FACT_OPTIONS, Cell, Experiment
 from p2p_tally.runner.experiments.payload import cell_bytes
 from p2p_tally.runner.experiments.sweep_display import Display
 from p2p_tally.runner.runs.folder import CHECKPOINTS
 
-try:
-    import fcntl
-except ImportError:  # Windows: two sweeps of one folder are then not told apart
-    fcntl = None  # type: ignore[assignment]
-
 MANIFEST = "sweep.json"
-PATIENCE = 5.0  # seconds that a child has to end before it is killed
+PATIENCE = 5.0  # seconds that a process has to end before it is killed
 
-State = Literal["waiting", "running", "done", "kept", "failed"]
+JobState = Literal["waiting", "running", "done", "kept", "failed"]
 
 
 @dataclass
@@ -48,7 +43,7 @@ class Job:
     seed: int
     folder: Path
     engine: EngineName = "exact"
-    state: State = "waiting"
+    state: JobState = "waiting"
     resumes: bool = False  # from a checkpoint of an earlier sweep
     error: str = ""
     started: float = 0.0
@@ -72,27 +67,53 @@ class Job:
 
     @property
     def interrupted(self) -> bool:
-        """Whether there is something to go on from."""
+        """Whether the folder holds a checkpoint to resume from."""
         return (self.folder / "config.toml").is_file() and any((self.folder / CHECKPOINTS).glob("*.safetensors"))
 
     def arguments(self, settings: SimulationSettings, config: str, folder: str) -> list[str]:
-        """Of p2p-tally, to run this job in a folder with what it was asked for in a file."""
+        """The arguments of p2p-tally that run this job: its options are in `config`, its files go into `folder`."""
         where = ["--resume", folder] if self.resumes else ["--config", config, "--out", folder]
         command = ["simulate", "--report", *where]
         command += ["--device", settings.device, "--checkpoint-seconds", str(settings.checkpoint_seconds)]
         command += ["--data-root", str(settings.data_root)] if settings.data_root else []
         return command + (["--download"] if settings.download else [])
 
-    def wanted(self) -> str:
+    def options(self) -> str:
+        """The options of the run, as the text of its TOML file."""
         options = self.federation.model_dump(exclude_none=True, mode="json")
         return tomli_w.dumps({**options, "engine": self.engine})
 
-    def was_wanted(self) -> bool:
-        """Whether what was asked for then is what is asked for now. Options younger than the file had their default."""
+    def has_same_options(self) -> bool:
+        """Whether the files in the folder were made with these options. One that the old file lacks had its default."""
         if not self.config.is_file():
             return False
         federation, settings = parse_options(read_options(self.config), SimulationSettings, source=str(self.config))
         return (federation, settings.engine) == (self.federation, self.engine)
+
+    def check_folder(self) -> bool:
+        """Keep a finished run, resume an interrupted one; refuse where either was made with other options.
+
+        True where the folder is there and nothing in it can be used.
+        """
+        if (self.finished or self.interrupted) and not self.has_same_options():
+            what = "a finished" if self.finished else "an interrupted"
+            raise ConfigError(
+                f"--out {self.folder}: {what} run with other options; accepted is another --out, or remove it"
+            )
+        if self.finished:
+            self.state = "kept"
+        self.resumes = not self.finished and self.interrupted
+        return self.folder.exists() and not (self.finished or self.resumes)
+
+    def start(self) -> None:
+        self.state, self.started = "running", time.monotonic()
+
+    def end(self, code: int) -> None:
+        """Its process has ended with this exit code."""
+        self.seconds = time.monotonic() - self.started
+        self.state = "done" if code == 0 and self.finished else "failed"
+        if self.state == "failed":
+            self.error = last_line(self.log) or f"ended with code {code} and said nothing"
 
 
 def parse_changes(given: Sequence[str]) -> dict[str, str]:
@@ -143,10 +164,7 @@ def sweep(
     changes: Mapping[str, str],
     notes: Sequence[str] = (),
 ) -> list[Job]:
-    """Run what is not finished yet and give every job back, done, kept or failed.
-
-    An interrupted one goes on from its last checkpoint.
-    """
+    """Run the jobs that are not finished; interrupted ones resume from their last checkpoint. Returns all jobs."""
     for cell in cells:
         try:
             check_models(cell.federation)
@@ -156,16 +174,16 @@ def sweep(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--out {out}: {error.strerror}; accepted is a folder that can be made") from None
-    with _alone(out):
+    with _only_sweep(out):
         # All cells of one seed first: a sweep that is stopped half way then has a whole table of fewer seeds.
         todo = [
             Job(cell, seed, out / cell.name / f"seed-{seed}", experiment.engine) for seed in seeds for cell in cells
         ]
-        manifest = _manifest(experiment, cells, out, changes, notes)
-        unusable = [job.folder for job in todo if _look(job)]
-        for folder in unusable:  # once all have been looked at: a refusal loses nothing
+        contents = manifest(experiment, cells, out, changes, notes)
+        unusable = [job.folder for job in todo if job.check_folder()]
+        for folder in unusable:  # after all were checked: a sweep that is refused removes nothing
             shutil.rmtree(folder)
-        (out / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        (out / MANIFEST).write_text(json.dumps(contents, indent=1) + "\n", encoding="utf-8")
         if all(job.state == "kept" for job in todo):
             return todo
         with where, Display(todo) as display:
@@ -177,21 +195,20 @@ def sweep(
 
 
 @contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Two sweeps of one folder would each take the other's running cells for interrupted ones."""
-    with (out / ".lock").open("w") as lock:
-        if fcntl is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigError(f"--out {out}: another sweep is running in this folder") from None
+def _only_sweep(out: Path) -> Iterator[None]:
+    """Hold the folder's lock: a second sweep would take the running cells of the first for interrupted ones."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(out / ".lock", wait=False))
+        except BlockingIOError:
+            raise ConfigError(f"--out {out}: another sweep is running in this folder") from None
         yield
 
 
-def _manifest(
+def manifest(
     experiment: Experiment, cells: Sequence[Cell], out: Path, changes: Mapping[str, str], notes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What the report needs to know. Cells and notes of earlier sweeps into the same folder stay in it."""
+    """The contents of sweep.json, for the report. Cells and notes of earlier sweeps into the same folder are kept."""
     known: dict[str, Any] = {}
     noted: dict[str, None] = {}
     if (out / MANIFEST).is_file():
@@ -228,20 +245,6 @@ def _manifest(
     }
 
 
-def _look(job: Job) -> bool:
-    """Keep what is finished, and what can be gone on with; refuse to mix either with what was asked otherwise.
-
-    True where there is a folder of which nothing can be used.
-    """
-    if (job.finished or job.interrupted) and not job.was_wanted():
-        what = "a finished" if job.finished else "an interrupted"
-        raise ConfigError(f"--out {job.folder}: {what} run with other options; accepted is another --out, or remove it")
-    if job.finished:
-        job.state = "kept"
-    job.resumes = not job.finished and job.interrupted
-    return job.folder.exists() and not (job.finished or job.resumes)
-
-
 async def _run_all(todo: list[Job], cells: "Cells", settings: SimulationSettings, display: Display) -> None:
     task = asyncio.current_task()
     assert task is not None
@@ -250,17 +253,13 @@ async def _run_all(todo: list[Job], cells: "Cells", settings: SimulationSettings
 
     async def one(job: Job) -> None:
         def started() -> None:
-            job.state, job.started = "running", time.monotonic()
+            job.start()
             display.changed(job)
 
         async with free:
             job.folder.parent.mkdir(parents=True, exist_ok=True)
-            job.config.write_text(job.wanted(), encoding="utf-8")
-            code = await cells.run(job, settings, started)
-            job.seconds = time.monotonic() - job.started
-            job.state = "done" if code == 0 and job.finished else "failed"
-            if job.state == "failed":
-                job.error = last_line(job.log) or f"ended with code {code} and said nothing"
+            job.config.write_text(job.options(), encoding="utf-8")
+            job.end(await cells.run(job, settings, started))
             display.changed(job)
 
     ticking = asyncio.create_task(display.tick())
@@ -274,7 +273,7 @@ async def _run_all(todo: list[Job], cells: "Cells", settings: SimulationSettings
 
 
 class Cells(Protocol):
-    """Where the jobs of a sweep are run; entered for as long as there are any."""
+    """Runs jobs somewhere; a context that lasts for as long as there are any."""
 
     at_once: int | None  # None: as many as there is room for
 
@@ -285,8 +284,7 @@ class Cells(Protocol):
     ) -> None: ...
 
     async def run(self, job: Job, settings: SimulationSettings, started: Callable[[], None]) -> int:
-        """Run one job: its folder and its log are there when this returns with the exit code. However it ends, nothing
-        of the job runs on."""
+        """Run one job and return its exit code. By then its folder and its log are there, and its process has ended."""
         ...
 
 
@@ -300,20 +298,13 @@ class LocalCells:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Every process has ended with its job."""
+        """Nothing to do: every process has ended with its job."""
 
     async def run(self, job: Job, settings: SimulationSettings, started: Callable[[], None]) -> int:
         started()
-        command = [sys.executable, "-m", "p2p_tally", *job.arguments(settings, str(job.config), str(job.folder))]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        arguments = job.arguments(settings, str(job.config), str(job.folder))
         with job.log.open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,  # the lifeline: it closes when the sweep is gone
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=log,
-                env=environment,
-            )
+            process = await processes.start(arguments, log=log, read_stdout=False)
             try:
                 return await process.wait()
             finally:

@@ -1,21 +1,19 @@
-"""Where the daemons of a launch run: processes of this machine here, on other machines likewise (ray_daemons.py).
+"""Where the daemons of a launch run: as processes of this machine (here), or of a Ray cluster (ray/daemons.py).
 
-Each daemon is a process of its own with one torch thread. It tells of its rounds on its standard output, a line of
-JSON each; its standard input is its lifeline, on which it hears which others are gone, and which closes when whoever
-started it is, however that went.
+A daemon reports each round on its standard output, one line of JSON each. Its standard input is a pipe from its parent:
+the parent writes there which daemons have died, and the daemon ends when the pipe closes, however the parent ended.
 """
 
 import asyncio
-import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from p2p_tally.ids import NodeName
+from p2p_tally.runner import processes
 
 
 class DaemonProcess(Protocol):
@@ -25,11 +23,11 @@ class DaemonProcess(Protocol):
     def returncode(self) -> int | None: ...
 
     def lines(self) -> AsyncIterator[str]:
-        """What it says, until it has ended."""
+        """The lines of its standard output, until it has ended."""
         ...
 
-    def tell(self, line: str) -> None:
-        """A line to its standard input; for a process that is gone it goes nowhere."""
+    def send_line(self, line: str) -> None:
+        """Write a line to its standard input; where the process has ended, nothing happens."""
         ...
 
     def send_signal(self, number: signal.Signals) -> None: ...
@@ -38,32 +36,42 @@ class DaemonProcess(Protocol):
 
 
 @dataclass
-class Child:
-    """One daemon, and what it has said."""
+class LaunchedNode:
+    """One daemon, and what it has reported."""
 
     name: NodeName
     process: DaemonProcess
     log: Path
-    lines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    last: int = 0
-    parameters: int | None = None  # of its model, once it has told
+    lines: dict[int, dict[str, Any]] = field(default_factory=dict)  # by round, until the launcher has taken them
+    last: int = 0  # the last round that it reported
+    parameters: int | None = None  # of its model, once it is known
     final: dict[str, Any] | None = None
 
     @property
     def alive(self) -> bool:
         return self.process.returncode is None
 
+    def receive(self, report: dict[str, Any]) -> None:
+        """Keep a report: the first has the sizes, the last the result, those between are of one round each."""
+        if "sizes" in report:
+            self.parameters = report["sizes"]["parameters"]
+        elif "final" in report:
+            self.final = report
+        else:
+            self.last = report["round"]
+            self.lines[self.last] = report
+
 
 @dataclass(frozen=True)
-class Plan:
-    """What is to be launched: the nodes in order of rank, the run folder, and the round to go on after, if any."""
+class LaunchPlan:
+    """What to launch: the nodes in order of rank, the run folder, and the round after which to resume, if any."""
 
     names: list[NodeName]
     out: Path
     resume_round: int | None
 
     def arguments(self, rank: int, addresses: dict[NodeName, str], descriptor: int, config: str, out: str) -> list[str]:
-        """Of p2p-tally, for one node; the paths and the listening socket are its own machine's."""
+        """The arguments of p2p-tally for one node; paths and descriptor are those of the machine where it runs."""
         name = self.names[rank]
         peers = ",".join(f"{peer}={address}" for peer, address in addresses.items() if peer != name)
         options = {"config": config, "name": name, "rank": rank, "listen": addresses[name], "peers": peers, "out": out}
@@ -75,22 +83,24 @@ class Plan:
 
 
 class Daemons(Protocol):
-    """A place for daemons; entered for as long as any of them may run."""
+    """Starts daemons somewhere; a context that lasts for as long as any of them may run."""
 
     def __enter__(self) -> object: ...
 
     def __exit__(self, *_: Any) -> None: ...
 
-    async def spawn(self, plan: Plan, children: list[Child]) -> None:
-        """Start every node; those that are started are in `children`, even if the rest never is."""
+    async def spawn(self, plan: LaunchPlan, launched: list[LaunchedNode]) -> None:
+        """Start every node and append it to `launched` at once, so that the caller can end those of a failed start."""
         ...
 
     async def close(self) -> None:
-        """Give back what the ended daemons had."""
+        """Release what the daemons used, once they have ended."""
         ...
 
 
 class LocalProcess:
+    """A daemon's process on this machine."""
+
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
@@ -104,7 +114,7 @@ class LocalProcess:
             yield line.decode()
         await self._process.wait()
 
-    def tell(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
 
@@ -122,9 +132,9 @@ class LocalDaemons:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        """The launcher has ended them all."""
+        """Nothing to do: the launcher has ended all processes."""
 
-    async def spawn(self, plan: Plan, children: list[Child]) -> None:
+    async def spawn(self, plan: LaunchPlan, launched: list[LaunchedNode]) -> None:
         listeners = [_listener() for _ in plan.names]
         try:
             addresses = {
@@ -132,35 +142,29 @@ class LocalDaemons:
                 for name, listener in zip(plan.names, listeners, strict=True)
             }
             for rank, listener in enumerate(listeners):
-                children.append(await self._start(plan, rank, addresses, listener.fileno()))
+                launched.append(await self._start(plan, rank, addresses, listener.fileno()))
         finally:
             for listener in listeners:
                 listener.close()
 
-    async def _start(self, plan: Plan, rank: int, addresses: dict[NodeName, str], descriptor: int) -> Child:
+    async def _start(
+        self, plan: LaunchPlan, rank: int, addresses: dict[NodeName, str], descriptor: int
+    ) -> LaunchedNode:
         name = plan.names[rank]
         arguments = plan.arguments(rank, addresses, descriptor, str(plan.out / "config.toml"), str(plan.out))
         path = plan.out / f"{name}.log"
-        with path.open("a", encoding="utf-8") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "p2p_tally", *arguments),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                pass_fds=[descriptor],
-                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-                start_new_session=True,  # a Ctrl-C at the terminal is the launcher's to pass on
-                limit=1 << 24,
-            )
+        with path.open("ab") as log:
+            # A session of its own: a Ctrl-C at the terminal reaches the launcher alone, which then stops every daemon.
+            process = await processes.start(arguments, log=log, descriptors=[descriptor], own_session=True)
         (plan.out / f"{name}.pid").write_text(f"{process.pid}\n", encoding="utf-8")
-        return Child(name, LocalProcess(process), path)
+        return LaunchedNode(name, LocalProcess(process), path)
 
     async def close(self) -> None:
-        """Nothing is held besides the processes."""
+        """Nothing to do: there are only the processes."""
 
 
 def _listener() -> socket.socket:
-    """A listening socket on a free port. It is handed to the daemon, so nobody can take the port in between."""
+    """A listening socket on a free port. The daemon inherits it, so no other process can take the port in between."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)

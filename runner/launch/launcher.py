@@ -1,4 +1,4 @@
-"""N daemons, here or on Ray: start them, follow them, end them. No daemon outlives its launcher."""
+"""Starts N daemons, collects their reports into one record, and ends them. No daemon outlives its launcher."""
 
 import asyncio
 import contextlib
@@ -13,17 +13,18 @@ from typing import Any
 
 from p2p_tally.config import Federation, ServiceSettings, write_options
 from p2p_tally.errors import OperatorError, StoppedError
+from p2p_tally.files import replacing
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.graph import make_topology
-from p2p_tally.runner.launch.daemons import Child, Daemons, LocalDaemons, Plan
-from p2p_tally.runner.runs import provenance as made
+from p2p_tally.runner.launch.daemons import Daemons, LaunchedNode, LaunchPlan, LocalDaemons
 from p2p_tally.runner.runs.folder import CHECKPOINTS, RunFolder
+from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
 from p2p_tally.runner.runs.run import RoundLine, Run
 
 log = logging.getLogger(__name__)
 
-# What daemons that were asked to stop are given to finish their round and write a checkpoint.
+# The time that daemons have to finish their round and write a checkpoint when they are asked to stop.
 GRACE_SECONDS = 30.0
 
 OnLine = Callable[[RoundLine], None]
@@ -32,7 +33,9 @@ OnLine = Callable[[RoundLine], None]
 class LaunchFailed(OperatorError):
     """Some daemon did not finish; the message names it and its log."""
 
-    exit_code = 1
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 def launch(
@@ -43,7 +46,7 @@ def launch(
     where: Daemons | None = None,
 ) -> Run:
     """Run a federation as daemons. `settings.out` is the run folder; with `resume`, one that holds a stopped run."""
-    # Here, and not first in every daemon, once there is a folder.
+    # Checked here too: otherwise every daemon would fail, and only after the run folder was made.
     federation.check_names()
     check_models(federation)
     make_topology(federation)
@@ -53,7 +56,7 @@ def launch(
 
 
 class Launcher:
-    """The life of one launch."""
+    """One launch, from start to end."""
 
     def __init__(
         self, federation: Federation, settings: ServiceSettings, on_line: OnLine, resume: bool, where: Daemons
@@ -66,12 +69,12 @@ class Launcher:
         self.names = ranked_names(federation.nodes)
         self.resume_round = self._resume_round() if resume else None
         self.where = where
-        self.plan = Plan(self.names, self.out, self.resume_round)
-        self.children: list[Child] = []
+        self.plan = LaunchPlan(self.names, self.out, self.resume_round)
+        self.nodes: list[LaunchedNode] = []
         self.stopping = asyncio.Event()
-        self.run_record: Run | None = None
-        self.sizes: dict[str, Any] = {}  # classes and examples, as a daemon has told
-        self.failed: list[Child] = []  # ended by themselves, and not told of yet
+        self.run_record: Run | None = None  # from the first report of a daemon on
+        self.sizes: dict[str, Any] = {}  # classes and examples, as the daemons reported them
+        self.failed: list[LaunchedNode] = []  # ended with an error that is not logged yet
 
     async def run(self) -> Run:
         kept: list[RoundLine] = []
@@ -83,12 +86,12 @@ class Launcher:
         started = time.perf_counter()
         self._obey_signals()
         try:
-            # What the daemons are started with; replaced by the complete one as soon as a daemon has told it.
+            # The options that the daemons start with; the first report brings those with every default filled in.
             folder.begin(self.federation, self.settings)
             await self._spawn()
             async with asyncio.TaskGroup() as group:
                 passing_on = group.create_task(self._pass_on_stop())
-                followers = [group.create_task(self._follow(child, folder, kept)) for child in self.children]
+                followers = [group.create_task(self._follow(node, folder, kept)) for node in self.nodes]
                 await asyncio.wait(followers)
                 passing_on.cancel()
             return self._finish(folder, started)
@@ -100,8 +103,8 @@ class Launcher:
     # --- starting
 
     async def _spawn(self) -> None:
-        """Start the daemons, unless the operator will not wait for it."""
-        spawning = asyncio.create_task(self.where.spawn(self.plan, self.children))
+        """Start the daemons, unless the operator stops the launch before they are started."""
+        spawning = asyncio.create_task(self.where.spawn(self.plan, self.nodes))
         stopped = asyncio.create_task(self.stopping.wait())
         try:
             await asyncio.wait({spawning, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -115,60 +118,55 @@ class Launcher:
 
     # --- following
 
-    async def _follow(self, child: Child, folder: RunFolder, kept: list[RoundLine]) -> None:
-        """Read what a daemon says until it ends."""
-        async for text in child.process.lines():
+    async def _follow(self, node: LaunchedNode, folder: RunFolder, kept: list[RoundLine]) -> None:
+        """Read a daemon's reports until it ends."""
+        async for text in node.process.lines():
             try:
-                said = json.loads(text)
+                report = json.loads(text)
             except ValueError:
-                said = None
-            if not isinstance(said, dict):  # not Python's own print, which goes to its log
-                log.warning("%s printed: %.200s", child.name, text.strip())
+                report = None
+            if not isinstance(report, dict):  # from C code: what Python code prints goes to the daemon's log
+                log.warning("%s printed: %.200s", node.name, text.strip())
                 continue
-            while self.failed:  # what this daemon says shows that it was not the fault of all
+            while self.failed:  # this daemon works, so the error is not one that ends them all
                 log.warning("%s; the others go on without it", _why(self.failed.pop()))
-            if "federation" in said:
-                self._begin(Federation.parse(said["federation"]), kept)
-                child.parameters = said["sizes"].pop("parameters")
-                self.sizes = said["sizes"]
-            elif "final" in said:
-                child.final = said
+            node.receive(report)
+            if "federation" in report:
+                self._begin(Federation.parse(report["federation"]), kept)
+                self.sizes = {key: value for key, value in report["sizes"].items() if key != "parameters"}
             else:
-                child.lines[said["round"]] = said
-                child.last = said["round"]
-                self._tell(folder)
-        (self.out / f"{child.name}.pid").unlink(missing_ok=True)
-        self._tell(folder)
-        if child.final is None and not self.stopping.is_set():
-            self._lose(child)
+                self._write_complete_rounds(folder)
+        (self.out / f"{node.name}.pid").unlink(missing_ok=True)
+        self._write_complete_rounds(folder)
+        if node.final is None and not self.stopping.is_set():
+            self._report_death(node)
 
-    def _lose(self, child: Child) -> None:
-        """A daemon has died. The others notice that once they play; before, they would wait for it to come."""
-        code = child.process.returncode or 0
+    def _report_death(self, node: LaunchedNode) -> None:
+        """Report a dead daemon to the operator and to the others: before the first round they would wait for it."""
+        code = node.process.returncode or 0
         if code < 0:
-            what = f"{child.name} was killed by signal {-code}"
-            log.warning("%s; the others go on without it (log: %s)", what, child.log)
+            what = f"{node.name} was killed by signal {-code}"
+            log.warning("%s; the others go on without it (log: %s)", what, node.log)
         else:
-            self.failed.append(child)
-        for other in self.children:
+            self.failed.append(node)
+        for other in self.nodes:
             if other.alive:
-                other.process.tell(json.dumps({"gone": child.name}))
+                other.process.send_line(json.dumps({"gone": node.name}))
 
     def _begin(self, federation: Federation, kept: list[RoundLine]) -> None:
         if self.run_record is None:
             self.run_record = Run(federation, [str(name) for name in self.names], lines=kept, folder=self.out)
-            # A daemon may still be reading the first config.toml: the complete one takes its place at once.
-            temporary = self.out / "config.toml.part"
-            write_options(temporary, federation, self.settings)
-            temporary.rename(self.out / "config.toml")
+            # A daemon may be reading the first config.toml at this moment.
+            with replacing(self.out / "config.toml") as temporary:
+                write_options(temporary, federation, self.settings)
 
-    def _tell(self, folder: RunFolder) -> None:
-        """Pass on every round that no living daemon can still add to."""
+    def _write_complete_rounds(self, folder: RunFolder) -> None:
+        """Record every round that all living daemons have reported."""
         if self.run_record is None:
             return
-        rounds = sorted({round for child in self.children for round in child.lines})
+        rounds = sorted({round for node in self.nodes for round in node.lines})
         for round in rounds:
-            if any(child.alive and child.last < round for child in self.children):
+            if any(node.alive and node.last < round for node in self.nodes):
                 return
             line = self._combine(round)
             self.run_record.lines.append(line)
@@ -176,14 +174,14 @@ class Launcher:
             self.on_line(line)
 
     def _combine(self, round: int) -> RoundLine:
-        said = [child.lines.pop(round, None) for child in self.children]
-        present = [line for line in said if line is not None]
+        reports = [node.lines.pop(round, None) for node in self.nodes]
+        present = [line for line in reports if line is not None]
         stages = sorted({stage for line in present for stage in line["sent"]})
         phases = sorted({phase for line in present for phase in line["seconds"]})
         return RoundLine(
             round=round,
-            accuracy=[math.nan if line is None else line["accuracy"] for line in said],
-            loss=[math.nan if line is None else line["loss"] for line in said],
+            accuracy=[math.nan if line is None else line["accuracy"] for line in reports],
+            loss=[math.nan if line is None else line["loss"] for line in reports],
             merged=any(line["merged"] for line in present),
             plurality_right=_mean(line["plurality_right"] for line in present),
             agreement=_mean(line["agreement"] for line in present),
@@ -216,46 +214,45 @@ class Launcher:
 
     async def _end(self, number: signal.Signals, patience: float) -> None:
         """Signal every daemon that lives, and wait; those that take too long are killed."""
-        living = [child for child in self.children if child.alive]
-        for child in living:
+        living = [node for node in self.nodes if node.alive]
+        for node in living:
             with contextlib.suppress(ProcessLookupError):
-                child.process.send_signal(number)
+                node.process.send_signal(number)
         if living:
-            waits = [asyncio.create_task(child.process.wait()) for child in living]
+            waits = [asyncio.create_task(node.process.wait()) for node in living]
             _, late = await asyncio.wait(waits, timeout=patience)
             if late:
                 await self._end(signal.SIGKILL, patience)
-        for child in self.children:
-            (self.out / f"{child.name}.pid").unlink(missing_ok=True)
+        for node in self.nodes:
+            (self.out / f"{node.name}.pid").unlink(missing_ok=True)
 
     def _finish(self, folder: RunFolder, started: float) -> Run:
         run = self.run_record
-        failed = [child for child in self.children if child.final is None]
-        if self.stopping.is_set() and any(
-            child.final is None or not child.final["finished"] for child in self.children
-        ):
+        failed = [node for node in self.nodes if node.final is None]
+        if self.stopping.is_set() and any(node.final is None or not node.final["finished"] for node in self.nodes):
             command = f"p2p-tally launch --resume {self.out}"
             folders = [self.out / CHECKPOINTS / name for name in self.names]
             if not all(any(folder.glob("*.safetensors")) for folder in folders):
                 raise StoppedError(f"stopped before there was a checkpoint of all nodes; begin anew with: {command}")
             raise StoppedError(f"stopped; go on with: {command}")
-        if run is None or len(failed) == len(self.children):
-            error = LaunchFailed(_why(failed[0]))
-            error.exit_code = 2 if failed[0].process.returncode == 2 else 1  # the operator's mistake, told by a daemon
-            raise error
-        run.parameters_sha256 = [
-            "" if child.final is None else child.final["parameters_sha256"] for child in self.children
-        ]
-        run.seconds = time.perf_counter() - started
-        sizes = [child.parameters for child in self.children if child.parameters is not None]
-        run.made = replace(made.here("launch", self.settings.device), **self.sizes)
-        if len(sizes) == len(self.children):
-            run.made = replace(run.made, parameters=made.one_or_each(sizes))
-        carried = [child.final["wire_bytes"] for child in self.children if child.final is not None]
-        run.wire_bytes = sum(carried) / len(carried) or None  # 0: this kernel does not count
+        if run is None or len(failed) == len(self.nodes):
+            # 2 where the daemon found a mistake of the operator's, as everywhere.
+            raise LaunchFailed(_why(failed[0]), 2 if failed[0].process.returncode == 2 else 1)
+        provenance = replace(record_provenance("launch", self.settings.device), **self.sizes)
+        sizes = [node.parameters for node in self.nodes if node.parameters is not None]
+        if len(sizes) == len(self.nodes):
+            provenance = replace(provenance, parameters=one_or_each(sizes))
+        carried = [node.final["wire_bytes"] for node in self.nodes if node.final is not None]
+        run = replace(
+            run,
+            parameters_sha256=["" if node.final is None else node.final["parameters_sha256"] for node in self.nodes],
+            seconds=time.perf_counter() - started,
+            provenance=provenance,
+            wire_bytes=sum(carried) / len(carried) or None,  # 0: this kernel does not count
+        )
         folder.finish(run)
         if failed:
-            names = ", ".join(child.name for child in failed)
+            names = ", ".join(node.name for node in failed)
             raise LaunchFailed(f"{names} did not finish, the others did: {_why(failed[0])}")
         return run
 
@@ -272,7 +269,7 @@ def _mean(values: Any) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _why(child: Child) -> str:
-    """The last line of a daemon's log, which is where its error stands."""
-    lines = child.log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no message"]
-    return f"{child.name} ended with code {child.process.returncode}: {lines[-1]} (log: {child.log})"
+def _why(node: LaunchedNode) -> str:
+    """How a daemon ended, with the last line of its log: its error message."""
+    lines = node.log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no message"]
+    return f"{node.name} ended with code {node.process.returncode}: {lines[-1]} (log: {node.log})"

@@ -1,0 +1,1 @@
+"""The processes of launches and sweeps on a Ray cluster."""

@@ -1,6 +1,6 @@
-"""Ray: a cluster to run on, and outposts on its machines. Nothing else imports it, and this only when it is asked for.
+"""A Ray cluster, and the remote processes on its machines. Only this module imports Ray, and only when it is used.
 
-Ray places the outposts by the resources they ask for and carries bytes to and fro; it runs none of our rounds.
+Ray finds a machine for each process by the resources that it asks for, and carries bytes. It plays no rounds.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from typing import Any, Self
 
 from p2p_tally.errors import ConfigError, OperatorError
 from p2p_tally.node.links.addresses import parse_address
-from p2p_tally.runner.ray.remote_process import Order, Outpost, Told
+from p2p_tally.runner.ray.remote_process import Command, Output, RemoteProcess
 
 log = logging.getLogger(__name__)
 
-# What an outpost that is asked to leave is given for it.
+# The time that a remote process has to clean up.
 PATIENCE = 10.0
 # How long a cluster's head may take to accept a connection.
 REACH_SECONDS = 10.0
@@ -33,14 +33,14 @@ ADDRESSES = "local, auto, or HOST:PORT of a cluster's head"
 
 
 class LostError(OperatorError):
-    """A machine of the cluster, or what ran there, is gone or could not begin; the message says why."""
+    """A machine of the cluster, or a process there, is lost or could not start; the message says why."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
-class Request:
-    """What every process asks of the cluster; `unit` is what the options call a process: cell or node."""
+class Resources:
+    """What each process needs of a machine; `unit` is what the options call a process: cell or node."""
 
     unit: str
     cpus: float = 1.0
@@ -53,28 +53,28 @@ class Request:
                 raise ConfigError(f"--{name}-per-{self.unit} {value:g}: accepted is {accepted}")
 
 
-class RayPost(Outpost):
-    """An outpost that Ray has placed."""
+class RayActor(RemoteProcess):
+    """A remote process as an actor of Ray."""
 
     async def machine(self) -> str:
         """The address of the machine."""
         return str(_ray().util.get_node_ip_address())
 
 
-class RayOutpost:
-    """An outpost as the driver sees it."""
+class ActorHandle:
+    """A remote process as seen from this machine."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
-        self._settled = False
+        self._placed = False
 
-    async def settle(self) -> tuple[str, str]:
-        """Wait until Ray has found a place: the machine's address, and the folder there. Raises LostError."""
+    async def place(self) -> tuple[str, str]:
+        """Wait until Ray has found a machine: its address, and the folder there. Raises LostError."""
         try:
-            machine, folder = await asyncio.gather(self._actor.machine.remote(), self._actor.where.remote())
+            machine, folder = await asyncio.gather(self._actor.machine.remote(), self._actor.remote_folder.remote())
         except _ray().exceptions.RayError as error:
             raise LostError(f"Ray has no place: {_reason(error)}") from None
-        self._settled = True
+        self._placed = True
         return machine, folder
 
     async def listen(self, host: str) -> tuple[int, int]:
@@ -84,40 +84,40 @@ class RayOutpost:
             raise LostError(_reason(error)) from None
         return found
 
-    async def run(self, order: Order) -> AsyncIterator[Told]:
-        """What the process says. A machine that is lost gives a last word of its own."""
+    async def run(self, command: Command) -> AsyncIterator[Output]:
+        """The process's output. Where its machine is lost, the last output says so, with exit code 1."""
         try:
-            async for reference in self._actor.run.remote(order):
+            async for reference in self._actor.run.remote(command):
                 yield await reference
         except _ray().exceptions.RayError as error:
-            yield Told("", {"log": f"lost: {_reason(error)}\n".encode()}, code=1)
+            yield Output("", {"log": f"lost: {_reason(error)}\n".encode()}, code=1)
 
-    async def tell(self, line: str) -> None:
+    async def send_line(self, line: str) -> None:
         with contextlib.suppress(_ray().exceptions.RayError):
-            await self._actor.tell.remote(line)
+            await self._actor.send_line.remote(line)
 
     async def send_signal(self, number: int) -> None:
         with contextlib.suppress(_ray().exceptions.RayError):
             await self._actor.send_signal.remote(number)
 
-    async def leave(self) -> None:
-        """Give the place back, whatever runs there."""
-        if self._settled:
+    async def release(self) -> None:
+        """End whatever runs there and give the resources back to Ray."""
+        if self._placed:
             with contextlib.suppress(_ray().exceptions.RayError, TimeoutError):
                 async with asyncio.timeout(PATIENCE):
-                    await self._actor.leave.remote()
+                    await self._actor.clean_up.remote()
         _ray().kill(self._actor)
 
 
 class RayCluster:
     """A cluster: one on this machine for as long as this object is entered, or one that is there already."""
 
-    def __init__(self, address: str, request: Request, spread: bool = False, at_once: int = 1) -> None:
+    def __init__(self, address: str, resources: Resources, spread: bool = False, at_once: int = 1) -> None:
         """`address`: local, auto or HOST:PORT. `at_once`: processes that must run at the same time."""
         if address.startswith("ray://"):
             raise ConfigError(f"--ray-address {address}: accepted is {ADDRESSES}; run it on the cluster")
         self.address = address
-        self.request = request
+        self.resources = resources
         self._spread = spread
         self._at_once = at_once
 
@@ -128,14 +128,14 @@ class RayCluster:
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self.address == "local":
             # Launched nodes may be many on few cores, as they are without Ray.
-            cores = max(os.cpu_count() or 1, math.ceil(self._at_once * self.request.cpus))
+            cores = max(os.cpu_count() or 1, math.ceil(self._at_once * self.resources.cpus))
             # On loopback: nothing of this Ray is reachable from another machine.
             here: dict[str, Any] = {"num_cpus": cores, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
             try:
                 ray.init("local", **here, **quiet)
             except Exception as error:  # Ray raises just that where it does not come up in time
                 ray.shutdown()
-                raise LostError(f"--engine ray: Ray does not start here: {_reason(error)}") from None
+                raise LostError(f"--on ray: Ray does not start here: {_reason(error)}") from None
         else:
             try:
                 self._reach()
@@ -146,7 +146,7 @@ class RayCluster:
         return self
 
     def _reach(self) -> None:
-        """An address where nobody listens is told at once: Ray itself would try for minutes."""
+        """Raise an OSError where nobody listens at the address: Ray itself would try for minutes."""
         if self.address != "auto":
             head = parse_address(self.address, "--ray-address")
             socket.create_connection((head.host, head.port), REACH_SECONDS).close()
@@ -157,29 +157,29 @@ class RayCluster:
         _ray().shutdown()
 
     def _check_resources(self) -> None:
-        """Ray would wait for ever, without a word, for what the cluster does not have."""
+        """Refuse, or warn of, what the cluster does not have: Ray would wait for it for ever and print nothing."""
         machines = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
-        for name, asked, kind in (("cpus", self.request.cpus, "CPU"), ("gpus", self.request.gpus, "GPU")):
+        for name, asked, kind in (("cpus", self.resources.cpus, "CPU"), ("gpus", self.resources.gpus, "GPU")):
             each = [int(machine.get(kind, 0) / asked) for machine in machines] if asked else []
             if asked and sum(each) < self._at_once:
-                option = f"--{name}-per-{self.request.unit} {asked:g}"
+                option = f"--{name}-per-{self.resources.unit} {asked:g}"
                 have = ", ".join(f"{machine.get(kind, 0):g}" for machine in machines)
                 text = f"{option}: {self._at_once} at once do not fit the cluster's machines, which have {have} {kind}"
                 if self.address == "local":
                     raise ConfigError(text)
                 log.warning("%s; waiting for more", text)
 
-    def outpost(self) -> RayOutpost:
-        """An outpost, as soon as there is a place for it."""
-        options: dict[str, Any] = {"num_cpus": self.request.cpus, "num_gpus": self.request.gpus}
+    def remote_process(self) -> ActorHandle:
+        """A remote process; it starts as soon as a machine has room for it."""
+        options: dict[str, Any] = {"num_cpus": self.resources.cpus, "num_gpus": self.resources.gpus}
         if self._spread:
             options["scheduling_strategy"] = "SPREAD"
-        return RayOutpost(_ray().remote(**options)(RayPost).remote())
+        return ActorHandle(_ray().remote(**options)(RayActor).remote())
 
-    def order(self, arguments: list[str], files: dict[str, bytes]) -> Order:
-        # Who asks for no GPU sees none, whatever release of Ray places it.
-        environment = {} if self.request.gpus else {"CUDA_VISIBLE_DEVICES": ""}
-        return Order(arguments, files, str(os.getcwd()), environment)  # noqa: PTH109 - as the other machine spells it
+    def command(self, arguments: list[str], files: dict[str, bytes]) -> Command:
+        # A process that asks for no GPU sees none; releases of Ray differ in that.
+        environment = {} if self.resources.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        return Command(arguments, files, str(os.getcwd()), environment)  # noqa: PTH109 - as the other machine spells it
 
 
 def _reason(error: BaseException) -> str:
@@ -191,4 +191,4 @@ def _ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError:
-        raise ConfigError('--engine ray: needs Ray; install it with: pip install "p2p-tally[ray]"') from None
+        raise ConfigError('--on ray: needs Ray; install it with: pip install "p2p-tally[ray]"') from None

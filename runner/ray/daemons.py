@@ -1,6 +1,6 @@
-"""The daemons of a launch on Ray: each a process at an outpost, spread over the cluster's machines.
+"""The daemons of a launch on Ray: each a remote process, spread over the cluster's machines.
 
-Every outpost listens before any daemon starts, so the address book is complete and no port is guessed.
+All listening sockets are open before the first daemon starts, so each daemon is given the address of every other.
 """
 
 import asyncio
@@ -10,24 +10,25 @@ from pathlib import Path
 from typing import Any, Self
 
 from p2p_tally.errors import ConfigError
+from p2p_tally.files import write_whole
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.addresses import Address
-from p2p_tally.runner.launch.daemons import Child, Plan
-from p2p_tally.runner.ray.cluster import RayCluster, RayOutpost, Request
-from p2p_tally.runner.ray.remote_process import LOG, RUN, Order, Told
-from p2p_tally.runner.runs.folder import CHECKPOINTS, keep_newest, put_file
+from p2p_tally.runner.launch.daemons import LaunchedNode, LaunchPlan
+from p2p_tally.runner.ray.cluster import ActorHandle, RayCluster, Resources
+from p2p_tally.runner.ray.remote_process import LOG, RUN, Command, Output
+from p2p_tally.runner.runs.folder import CHECKPOINTS, keep_newest
 
 LOOPBACK = "127.0.0.1"
 
 
 class RayDaemons:
-    """A place for daemons on a cluster."""
+    """Starts daemons on a cluster."""
 
-    def __init__(self, address: str, request: Request, nodes: int, insecure: bool) -> None:
-        """`insecure`: nodes on several machines may talk to each other over a network that is trusted."""
-        self._cluster = RayCluster(address, request, spread=True, at_once=nodes)
+    def __init__(self, address: str, resources: Resources, nodes: int, insecure: bool) -> None:
+        """`insecure`: nodes may be on several machines, because the operator trusts the network between them."""
+        self._cluster = RayCluster(address, resources, spread=True, at_once=nodes)
         self._insecure = insecure
-        self._outposts: list[RayOutpost] = []
+        self._processes: list[ActorHandle] = []
 
     def __enter__(self) -> Self:
         self._cluster.__enter__()
@@ -36,100 +37,103 @@ class RayDaemons:
     def __exit__(self, *error: Any) -> None:
         self._cluster.__exit__(*error)
 
-    async def spawn(self, plan: Plan, children: list[Child]) -> None:
-        self._outposts = [self._cluster.outpost() for _ in plan.names]
-        places = await asyncio.gather(*(outpost.settle() for outpost in self._outposts))
-        hosts = self._hosts([machine for machine, _ in places])
+    async def spawn(self, plan: LaunchPlan, launched: list[LaunchedNode]) -> None:
+        self._processes = [self._cluster.remote_process() for _ in plan.names]
+        places = await asyncio.gather(*(process.place() for process in self._processes))
+        hosts = listening_hosts([machine for machine, _ in places], self._insecure)
         listening = await asyncio.gather(
-            *(outpost.listen(host) for outpost, host in zip(self._outposts, hosts, strict=True))
+            *(process.listen(host) for process, host in zip(self._processes, hosts, strict=True))
         )
         addresses: dict[NodeName, str] = {
             name: str(Address(host, port)) for name, host, (port, _) in zip(plan.names, hosts, listening, strict=True)
         }
-        for rank, (name, outpost) in enumerate(zip(plan.names, self._outposts, strict=True)):
+        for rank, (name, process) in enumerate(zip(plan.names, self._processes, strict=True)):
             folder = places[rank][1]
             arguments = plan.arguments(rank, addresses, listening[rank][1], f"{folder}/config.toml", f"{folder}/{RUN}")
             arguments += [] if _loopback(hosts[rank]) else ["--insecure"]
-            order = self._cluster.order(arguments, _files(plan, name))
-            children.append(Child(name, RayProcess(outpost, order, name, plan.out), plan.out / f"{name}.log"))
-
-    def _hosts(self, machines: list[str]) -> list[str]:
-        """Where each node listens: within one machine on loopback, otherwise where the others reach it."""
-        if len(set(machines)) == 1:
-            return [LOOPBACK] * len(machines)
-        if not self._insecure and not all(_loopback(machine) for machine in machines):
-            raise ConfigError(
-                f"--engine ray: the nodes are on {len(set(machines))} machines, and nothing between them is encrypted "
-                "or authenticated; add --insecure where the network itself is trusted"
+            command = self._cluster.command(arguments, _files(plan, name))
+            launched.append(
+                LaunchedNode(name, RayDaemonProcess(process, command, name, plan.out), plan.out / f"{name}.log")
             )
-        return machines
 
     async def close(self) -> None:
-        await asyncio.gather(*(outpost.leave() for outpost in self._outposts))
+        await asyncio.gather(*(process.release() for process in self._processes))
 
 
-class RayProcess:
-    """A daemon at an outpost. What it leaves there is brought into the run folder."""
+class RayDaemonProcess:
+    """A daemon on a remote machine. Its files are copied into the run folder of this machine."""
 
-    def __init__(self, outpost: RayOutpost, order: Order, name: NodeName, out: Path) -> None:
+    def __init__(self, process: ActorHandle, command: Command, name: NodeName, out: Path) -> None:
         self.returncode: int | None = None
-        self._outpost = outpost
-        self._order = order
+        self._process = process
+        self._command = command
         self._name = name
         self._out = out
         self._ended = asyncio.Event()
-        self._errands: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
 
     async def lines(self) -> AsyncIterator[str]:
         try:
-            async for told in self._outpost.run(self._order):
-                self._take(told)
-                if told.line:
-                    yield told.line
+            async for output in self._process.run(self._command):
+                self._receive(output)
+                if output.line:
+                    yield output.line
         finally:
             self._ended.set()
 
-    def _take(self, told: Told) -> None:
-        for name, content in told.files.items():
+    def _receive(self, output: Output) -> None:
+        for name, content in output.files.items():
             if name == LOG:
                 with (self._out / f"{self._name}.log").open("ab") as log:
                     log.write(content)
             elif name.startswith(f"{RUN}/"):
                 path = self._out / name.removeprefix(f"{RUN}/")
-                put_file(path, content)
-                if path.parent.parent.name == CHECKPOINTS and told.code is None:
+                write_whole(path, content)
+                if path.parent.parent.name == CHECKPOINTS and output.code is None:
                     keep_newest(path)
-        if told.present is not None:  # its checkpoints in the end are those that it kept
+        if output.present is not None:  # at the end: remove the checkpoints that the daemon has removed
             for path in (self._out / CHECKPOINTS / self._name).glob("*.safetensors"):
-                if f"{RUN}/{path.relative_to(self._out)}" not in told.present:
+                if f"{RUN}/{path.relative_to(self._out)}" not in output.present:
                     path.unlink()
-        if told.code is not None:
-            self.returncode = told.code
+        if output.code is not None:
+            self.returncode = output.code
 
-    def tell(self, line: str) -> None:
-        self._send(self._outpost.tell(line))
+    def send_line(self, line: str) -> None:
+        self._send(self._process.send_line(line))
 
     def send_signal(self, number: signal.Signals) -> None:
-        self._send(self._outpost.send_signal(number))
-        if number == signal.SIGKILL:  # nothing more is heard of it
+        self._send(self._process.send_signal(number))
+        if number == signal.SIGKILL:  # there will be no more output
             self.returncode = -number
             self._ended.set()
 
-    def _send(self, errand: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(errand)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+    def _send(self, sending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(sending)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
 
     async def wait(self) -> None:
         await self._ended.wait()
+
+
+def listening_hosts(machines: list[str], insecure: bool) -> list[str]:
+    """The host on which the node of each machine listens: loopback where there is one machine, else its address."""
+    if len(set(machines)) == 1:
+        return [LOOPBACK] * len(machines)
+    if not insecure and not all(_loopback(machine) for machine in machines):
+        raise ConfigError(
+            f"--on ray: the nodes are on {len(set(machines))} machines, and nothing between them is encrypted "
+            "or authenticated; add --insecure where the network itself is trusted"
+        )
+    return machines
 
 
 def _loopback(host: str) -> bool:
     return Address(host, 0).loopback
 
 
-def _files(plan: Plan, name: NodeName) -> dict[str, bytes]:
-    """What a node begins with: the options, and its checkpoints where it goes on."""
+def _files(plan: LaunchPlan, name: NodeName) -> dict[str, bytes]:
+    """The files that a node starts with: the options, and its checkpoints where it resumes."""
     files = {"config.toml": (plan.out / "config.toml").read_bytes()}
     if plan.resume_round:
         for path in (plan.out / CHECKPOINTS / name).glob("*.safetensors"):

@@ -1,0 +1,1 @@
+"""Reports: results read from run folders, tables, figures, and which findings hold."""

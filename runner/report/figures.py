@@ -1,7 +1,7 @@
 """The paper's figures from results: frontier, stabilisation, ratio against C, and tail accuracy along a swept option.
 
-Each takes results and gives a matplotlib Figure, or None where the cells for it are not there. The colour is the
-method's; marker and line style tell cells of one method apart, so that print and colour-blind readers lose nothing.
+Each takes results and returns a matplotlib Figure, or None where the cells for it are missing. The colour shows the
+method; cells of one method differ in marker and line style, for print and for colour-blind readers.
 """
 
 import math
@@ -22,8 +22,8 @@ MARKERS = "osD^vP*Xhp<>"
 LINES: Sequence[Any] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 GREY = "#555555"
 
-# Options that follow from others in every experiment: naming them would only lengthen a legend.
-UNTOLD = ("method", "seed", "alpha", "warmup", "probe_count", "tail", "eval_every", "rounds")
+# Options that follow from others in every experiment: they would only make a legend longer.
+NOT_IN_LEGENDS = ("method", "seed", "alpha", "warmup", "probe_count", "tail", "eval_every", "rounds")
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def along(results: Results, option: str) -> Figure | None:
                 mec="k",
                 mew=0.6,
                 capsize=3,
-                label=_what_tells_apart(line[0], [other[0] for other in lines], option),
+                label=_legend_label(line[0], [other[0] for other in lines], option),
             )
         ticks = _apart(sorted({_position(cell, option) for line in lines for cell in line}), swept.log)
         axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks], fontsize=8)
@@ -213,14 +213,14 @@ def _same_but(one: CellResults, other: CellResults, *options: str) -> bool:
     return one.federation.model_dump(exclude=excluded) == other.federation.model_dump(exclude=excluded)
 
 
-def _what_tells_apart(cell: CellResults, cells: Sequence[CellResults], option: str) -> str:
+def _legend_label(cell: CellResults, cells: Sequence[CellResults], option: str) -> str:
     """The method, and those options in which this line differs from the others."""
-    told = []
+    differing = []
     for name in type(cell.federation).model_fields:
         values = {str(getattr(other.federation, name)) for other in cells}
-        if len(values) > 1 and getattr(cell.federation, name) and name not in (*UNTOLD, option):
-            told.append(f"{name.replace('_', ' ')} {str(getattr(cell.federation, name)).rpartition('/')[2]}")
-    return ", ".join([method_of(cell.federation).shown_as, *told])
+        if len(values) > 1 and getattr(cell.federation, name) and name not in (*NOT_IN_LEGENDS, option):
+            differing.append(f"{name.replace('_', ' ')} {str(getattr(cell.federation, name)).rpartition('/')[2]}")
+    return ", ".join([method_of(cell.federation).shown_as, *differing])
 
 
 def _axes(across: str, up: str) -> tuple[Figure, Axes]:

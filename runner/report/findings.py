@@ -3,8 +3,8 @@
     'tally+fa200'.tail > max('fedavg-*'.tail, feddf.tail) and abs(tally.tail - fedmd.tail) < 0.5
 
 A figure is CELL.METRIC, the cell in quotes where its name is no plain word, a pattern of cells inside min and max.
-Besides there are numbers, + - * /, abs, min, max, < <= > >= and `and`. Python's grammar reads it; nothing of Python
-runs it. No files here and no words for the reader: verdicts.py judges, report.py shows.
+There are also numbers, + - * /, abs, min, max, < <= > >= and `and`. Python's parser reads the text, but it is never run
+as Python. This module reads no files and writes no text: verdicts.py judges, report.py shows.
 """
 
 import ast
@@ -44,7 +44,7 @@ SIGNS: Mapping[type[ast.cmpop], tuple[str, int]] = {
     ast.LtE: ("≤", -1),
 }
 LONGEST = 1000  # characters
-HIGHEST = 1e100  # what is larger is a slip of the pen
+HIGHEST = 1e100  # a larger number is a typing error
 
 Figure = tuple[str, str]  # a cell and a metric
 Lookup = Callable[[str, str], float]
@@ -70,7 +70,7 @@ class Comparison:
         return {*_figures(self.left), *_figures(self.right)}
 
     def branch(self, lookup: Lookup) -> "Comparison":
-        """The same without abs, min and max: with what they come down to on these figures."""
+        """The same without abs, min and max: each replaced by the argument that it selects for these figures."""
         return replace(self, left=_branch(self.left, lookup), right=_branch(self.right, lookup))
 
 
@@ -158,7 +158,7 @@ def _check(tree: ast.expr, where: str) -> None:
 
 
 def value(tree: ast.expr, lookup: Lookup) -> float:
-    """A checked expression, worked out. What cannot be divided is nan: nothing can be said then."""
+    """The value of a checked expression; NaN where it divides by zero."""
     match tree:
         case ast.Constant(value=int() | float() as number):
             return float(number)
@@ -198,7 +198,7 @@ def _figures(tree: ast.expr) -> Iterator[Figure]:
 
 
 class _Resolved(ast.NodeTransformer):
-    """Cells under their names, patterns as the cells they stand for; an unknown one is the operator's to mend."""
+    """Replaces cells by their names here, and patterns by the cells that fit; an unknown cell is a ConfigError."""
 
     def __init__(self, cells: Sequence[str], where: str, names: Mapping[str, str], keep_patterns: bool = False) -> None:
         self.cells, self.where, self.names = cells, where, names

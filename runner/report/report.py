@@ -16,7 +16,7 @@ from p2p_tally.runner.report.document import (
 )
 from p2p_tally.runner.report.figures import ACCOUNTINGS, SWEPT, along, pareto, ratio, stabilisation
 from p2p_tally.runner.report.results import Results, collect
-from p2p_tally.runner.report.tables import cell_table, findings_table, made_table, remarks, summary_table
+from p2p_tally.runner.report.tables import cell_table, findings_table, provenance_table, remarks, summary_table
 from p2p_tally.runner.report.topologies import compares_graphs, graph_blocks
 from p2p_tally.runner.report.verdicts import Verdict, judge
 
@@ -92,7 +92,7 @@ def _tables(results: Results, before_cells: Sequence[Block] = ()) -> list[Block]
     blocks: list[Block] = [Heading(2, results.name)]
     blocks.append(Text(f"**{results.title}.** {results.question}".strip()))
     blocks += [Text(results.prose)] if results.prose else []
-    blocks.append(made_table(results))
+    blocks.append(provenance_table(results))
     remarked = remarks(results)
     blocks += [Bullets(remarked)] if remarked else []
     blocks += [*before_cells, Heading(3, "All cells")] if before_cells else []

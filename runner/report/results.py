@@ -18,7 +18,7 @@ from p2p_tally.runner.experiments.experiment import load_experiment, preset_name
 from p2p_tally.runner.experiments.sweep import MANIFEST
 from p2p_tally.runner.report.findings import Finding, parse_finding
 from p2p_tally.runner.runs.folder import read_lines
-from p2p_tally.runner.runs.provenance import read_made
+from p2p_tally.runner.runs.provenance import read_provenance
 from p2p_tally.runner.runs.run import Run, cell_name, predicts_tokens
 
 
@@ -56,7 +56,7 @@ class CellResults:
     @property
     def tested(self) -> int | None:
         """Predictions that one evaluation of a peer rests on: test examples, of text the positions of all windows."""
-        examples = self.runs[0].made.test or self.federation.test_count
+        examples = self.runs[0].provenance.test or self.federation.test_count
         if examples is None:
             return None
         return examples * (self.federation.context if predicts_tokens(self.federation) else 1)
@@ -80,10 +80,10 @@ class CellResults:
         return Measured(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
     def standard_error(self, name: str) -> float | None:
-        """Of a figure that rests on one seed, without what other seeds would differ by; None where it is not known.
+        """The standard error of a figure by one seed: what another test set would change, not what another seed would.
 
-        An accuracy is as if of a binomial: the tail's mean over rounds and peers varies less from one test set to
-        another than a single evaluation does, never more. A token's loss is taken to vary as much as it is high.
+        None where it is not known. An accuracy counts as a binomial of the test set's size: the tail is a mean over
+        rounds and peers and varies no more than that. The standard deviation of a token's loss is taken to be its mean.
         """
         found = self.metric(name)
         if found is None:
@@ -103,7 +103,7 @@ class CellResults:
 
 
 def _metrics(run: Run) -> dict[str, float]:
-    """The figures that findings and tables speak of, of one run."""
+    """The figures of one run that findings and tables use."""
     summary = run.summary()
     metrics = {
         "tail": summary["tail_accuracy"],
@@ -114,8 +114,8 @@ def _metrics(run: Run) -> dict[str, float]:
     }
     if run.wire_bytes is not None:
         metrics["wire"] = run.wire_bytes
-    if isinstance(run.made.parameters, list):
-        sizes, tails = np.array(run.made.parameters), run.accuracy[run.tail]  # [N], [tail, N]
+    if isinstance(run.provenance.parameters, list):
+        sizes, tails = np.array(run.provenance.parameters), run.accuracy[run.tail]  # [N], [tail, N]
         metrics["tail_smallest"] = float(np.nanmean(tails[:, sizes == sizes.min()]))
         metrics["tail_largest"] = float(np.nanmean(tails[:, sizes == sizes.max()]))
     if "tail_perplexity" in summary:
@@ -125,7 +125,7 @@ def _metrics(run: Run) -> dict[str, float]:
     return metrics
 
 
-@dataclass
+@dataclass(frozen=True)
 class Results:
     """The cells of one sweep, or runs that were made one by one."""
 
@@ -177,9 +177,16 @@ def read_run(folder: Path) -> Run:
         names = [f"node-{number}" for number in range(len(lines[0].accuracy))]
     with _reading(folder / "summary.json"):
         summary = _json(folder / "summary.json")
-        run = Run(federation, names, lines, summary["parameters_sha256"], summary["seconds"], folder, read_made(folder))
-        run.wire_bytes = summary.get("wire_bytes")
-    return run
+        return Run(
+            federation,
+            names,
+            lines,
+            parameters_sha256=summary["parameters_sha256"],
+            seconds=summary["seconds"],
+            folder=folder,
+            provenance=read_provenance(folder),
+            wire_bytes=summary.get("wire_bytes"),
+        )
 
 
 def _read_sweep(folder: Path) -> Results:
@@ -188,41 +195,58 @@ def _read_sweep(folder: Path) -> Results:
 
 
 def _sweep(folder: Path, manifest: dict[str, Any]) -> Results:
-    results = Results(manifest["experiment"], manifest["title"], [])
-    results.papers = {cell["name"]: cell["paper"] for cell in manifest["cells"]}
-    _add_words(results, manifest, folder)
+    cells, missing = [], []
     for cell in manifest["cells"]:
         summaries = (folder / cell["name"]).glob("seed-*/summary.json")
         runs = sorted((read_run(path.parent) for path in summaries), key=lambda run: run.federation.seed)
         if runs:
             facts, sent = cell["facts"], cell["payload_bytes"]
             size = None if sent is None else facts["parameters"]  # void where the sweep changed the model
-            results.cells.append(CellResults(cell["name"], runs, cell["paper"], sent, facts["classes"], size))
+            cells.append(CellResults(cell["name"], runs, cell["paper"], sent, facts["classes"], size))
         else:
-            results.missing.append(cell["name"])
-    return results
+            missing.append(cell["name"])
+    papers = {cell["name"]: cell["paper"] for cell in manifest["cells"]}
+    return Results(
+        manifest["experiment"],
+        manifest["title"],
+        cells,
+        missing,
+        notes=manifest.get("notes", []),
+        **_question_and_findings(manifest, folder, papers),
+    )
 
 
-def _add_words(results: Results, manifest: dict[str, Any], folder: Path) -> None:
-    """What is asked and claimed: as the sweep noted it, or, of a sweep that did not, as the preset says it now."""
-    results.notes = manifest.get("notes", [])
+def _question_and_findings(
+    manifest: dict[str, Any], folder: Path, papers: dict[str, dict[str, float]]
+) -> dict[str, Any]:
+    """As the sweep recorded them; those of the preset for a sweep by an old version, which recorded none."""
     if "findings" in manifest:
         where = f"{folder / MANIFEST}: findings"
-        cells = manifest.get("cell_names", list(results.papers))
-        results.findings = [parse_finding(finding, cells, where) for finding in manifest["findings"]]
-        results.question, results.prose = manifest["question"], manifest["prose"]
-    elif results.name in preset_names():
-        preset = load_experiment(results.name)
-        results.findings, results.question, results.prose = preset.findings, preset.question, preset.prose
-        results.papers = {cell.name: cell.paper for cell in preset.cells} | results.papers
+        cells = manifest.get("cell_names", list(papers))
+        findings = [parse_finding(finding, cells, where) for finding in manifest["findings"]]
+        return {
+            "findings": findings,
+            "papers": papers,
+            "question": manifest["question"],
+            "prose": manifest["prose"],
+        }
+    if manifest["experiment"] in preset_names():
+        preset = load_experiment(manifest["experiment"])
+        return {
+            "findings": preset.findings,
+            "papers": {cell.name: cell.paper for cell in preset.cells} | papers,
+            "question": preset.question,
+            "prose": preset.prose,
+        }
+    return {"papers": papers}
 
 
 def _by_cell(runs: list[Run]) -> Iterator[CellResults]:
-    """Runs that differ in nothing but the seed are one cell; cells that a name does not tell apart are numbered."""
+    """Runs that differ in nothing but the seed are one cell; cells of the same name are numbered."""
     cells: dict[tuple[str, bool], list[Run]] = {}
     for run in runs:
         key = json.dumps(run.federation.model_dump(exclude={"seed"}, mode="json"), sort_keys=True)
-        cells.setdefault((key, run.made.engine == "launch"), []).append(run)
+        cells.setdefault((key, run.provenance.engine == "launch"), []).append(run)
     taken: dict[str, int] = {}
     for same in cells.values():
         name = cell_name(same[0].federation)
@@ -232,7 +256,7 @@ def _by_cell(runs: list[Run]) -> Iterator[CellResults]:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """A file that says other things than ours do is the operator's to mend."""
+    """Turn the errors of a file with other contents than expected into one clear line."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:

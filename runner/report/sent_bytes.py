@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from p2p_tally.config import BallotCoding, Federation
 from p2p_tally.node.formats import ballot_form
-from p2p_tally.runner.experiments.experiment import Cell, Facts
+from p2p_tally.runner.experiments.experiment import ByteFacts, Cell
 from p2p_tally.runner.experiments.payload import cell_bytes
 from p2p_tally.runner.report.results import CellResults, collect
 from p2p_tally.runner.runs.run import predicts_tokens
@@ -80,7 +80,7 @@ def _ballot(federation: Federation) -> str:
 
 
 def _closed_form(cell: CellResults, ballot: BallotCoding) -> float | None:
-    made = cell.runs[0].made
+    made = cell.runs[0].provenance
     classes, parameters = cell.classes or made.classes, made.parameters or cell.parameters
     if classes is None or parameters is None:
         return None
@@ -89,4 +89,4 @@ def _closed_form(cell: CellResults, ballot: BallotCoding) -> float | None:
     federation = cell.federation
     windows = federation.probes_per_round * federation.context if predicts_tokens(federation) else None
     other = federation.model_copy(update={"ballot": ballot})
-    return float(cell_bytes(Cell(cell.name, other, Facts(classes, parameters, windows), "star")).sent_bytes)
+    return float(cell_bytes(Cell(cell.name, other, ByteFacts(classes, parameters, windows), "star")).sent_bytes)

@@ -44,22 +44,23 @@ def cell_table(results: Results) -> Table:
     return Table(list(kept), [[text or "–" for text in row] for row in zip(*kept.values(), strict=True)])
 
 
-def made_table(results: Results) -> Table:
+def provenance_table(results: Results) -> Table:
     """How the runs were made. A row that the runs of an earlier version did not record is left out."""
-    rows = [[f"**{name}**", text] for name, text in _made(results).items() if text]
+    rows = [[f"**{name}**", text] for name, text in _provenance(results).items() if text]
     return Table(["", ""], rows, words=True)
 
 
-def _made(results: Results) -> dict[str, str]:
+def _provenance(results: Results) -> dict[str, str]:
     cells = results.cells
     federations = [cell.federation for cell in cells]
     runs = [run for cell in cells for run in cell.runs]
     seconds = [run.seconds for run in runs]
-    dates = sorted(run.made.date for run in runs if run.made.date)
+    origins = [run.provenance for run in runs]
+    dates = sorted(origin.date for origin in origins if origin.date)
     sizes = _several(f"{size:,}" for size in sorted({size for cell in cells for size in _sizes(cell)}))
     return {
         "data": _several(_source(str(one.data)) for one in federations),
-        "private examples": _several(f"{run.made.private:,}" for run in runs if run.made.private),
+        "private examples": _several(f"{origin.private:,}" for origin in origins if origin.private),
         "split": _several(one.partition for one in federations),
         "probes": _several(_probes(cell) for cell in cells),
         "tested on": _several(_tested(cell) for cell in cells),
@@ -71,16 +72,16 @@ def _made(results: Results) -> dict[str, str]:
         "seeds": ", ".join(map(str, sorted({run.federation.seed for run in runs}))),
         "runs": f"{len(runs)}: {_time(statistics.median(seconds))} in the median, {_time(sum(seconds))} in all; "
         + _several([dates[0][:10], dates[-1][:10]]).replace(" / ", " to "),
-        "engine": _several(f"{run.made.engine} on {run.made.device}" for run in runs if run.made.engine),
-        "machine": _several(f"{run.made.cpu}, {run.made.cores} cores" for run in runs if run.made.cpu),
-        "versions": _several(_versions(run.made.versions) for run in runs if run.made.versions),
+        "engine": _several(f"{origin.engine} on {origin.device}" for origin in origins if origin.engine),
+        "machine": _several(f"{origin.cpu}, {origin.cores} cores" for origin in origins if origin.cpu),
+        "versions": _several(_versions(origin.versions) for origin in origins if origin.versions),
     }
 
 
 def remarks(results: Results) -> list[str]:
     """What a reader must know before comparing."""
     found = list(results.notes)
-    unknown = [name for name, text in _made(results).items() if not text]
+    unknown = [name for name, text in _provenance(results).items() if not text]
     if unknown:
         found.append(f"Made by a version that did not record: {', '.join(unknown)}.")
     if any(cell.paper for cell in results.cells) and results.name.endswith("-small"):
@@ -166,14 +167,14 @@ def _paper(cell: CellResults, key: str, std: str = "") -> str:
 def _sizes(cell: CellResults) -> set[int]:
     """Parameters of the peers' models: as the runs recorded it, else as the experiment's file says."""
     recorded: set[int] = set()
-    for size in (run.made.parameters for run in cell.runs):
+    for size in (run.provenance.parameters for run in cell.runs):
         recorded.update(size if isinstance(size, list) else [] if size is None else [size])
     return recorded or ({cell.parameters} if cell.parameters is not None else set())
 
 
 def _probes(cell: CellResults) -> str:
     federation = cell.federation
-    count = cell.runs[0].made.probes or federation.probe_count
+    count = cell.runs[0].provenance.probes or federation.probe_count
     source = "held out of the data" if federation.probes == "holdout" else f"from {_source(str(federation.probes))}"
     return f"{f'{count:,} ' if count else ''}{source}, {federation.probes_per_round} a round"
 
@@ -182,7 +183,8 @@ def _tested(cell: CellResults) -> str:
     count = cell.federation.test_count
     if count is not None:
         return f"the first {count:,} test examples"
-    return f"all {cell.runs[0].made.test:,} test examples" if cell.runs[0].made.test else "all test examples"
+    tested = cell.runs[0].provenance.test
+    return f"all {tested:,} test examples" if tested else "all test examples"
 
 
 def _graph(cell: CellResults) -> str:

@@ -1,7 +1,7 @@
-"""What a report says where cells differ in their graph: each sparse cell beside the mesh of the same peers and method.
+"""The part of a report that compares graphs: each cell on a sparse graph with the cell that has a mesh instead.
 
-Tail accuracy, spread and bytes against the spectral gap as a figure, the comparison as a table, and what follows
-from it in sentences that are made of the numbers.
+A figure of tail accuracy, spread and bytes over the spectral gap, a table of the differences, and sentences that are
+computed from the numbers.
 """
 
 import itertools
@@ -43,8 +43,8 @@ ROWS = (("tail", "tail accuracy (%)"), ("spread", "spread between peers"), ("pay
 
 
 @dataclass
-class Placed:
-    """A cell and the mesh that it is measured against; of a mesh's own cell that is None."""
+class MeshComparison:
+    """A cell, and the cell of the same options on a mesh; None for a cell that is on a mesh itself."""
 
     cell: CellResults
     mesh: CellResults | None
@@ -54,7 +54,7 @@ class Placed:
         return self.cell.federation
 
     @property
-    def way(self) -> str:
+    def method(self) -> str:
         name = cell_name(self.federation)
         return f"{name} around a ring" if self.federation.merge_over == "ring" else name
 
@@ -64,7 +64,7 @@ class Placed:
 
     @property
     def reach(self) -> str:
-        """How far a vote goes, in words; nothing where no vote is sent."""
+        """How far a vote travels, as a text; a dash where no vote is sent."""
         if method_of(self.federation).sends is Sends.NOTHING:
             return "–"
         hops = str(self.federation.hops)
@@ -72,7 +72,7 @@ class Placed:
 
     @property
     def column(self) -> tuple[int, str]:
-        """Of the figure: cells that may be compared."""
+        """The column of the figure that it is in: cells in one column may be compared."""
         return self.federation.nodes, self.federation.partition
 
     @property
@@ -81,7 +81,7 @@ class Placed:
 
     @cached_property
     def against(self) -> Judged | None:
-        """Its tail accuracy less the mesh's."""
+        """The comparison of its tail accuracy with the mesh's."""
         if self.mesh is None:
             return None
         names = [self.cell.name, self.mesh.name]
@@ -90,55 +90,55 @@ class Placed:
         return verdict.judged[0] if verdict.judged else None
 
     @cached_property
-    def same(self) -> bool:
-        """Whether every peer was as accurate as the mesh's whenever it was looked at: then it is the same run."""
+    def same_run(self) -> bool:
+        """Whether every peer has the same accuracy as on the mesh at every evaluation: then it is the same run."""
         theirs = {run.federation.seed: run.accuracy for run in self.mesh.runs} if self.mesh else {}
         pairs = [(run.accuracy, theirs[run.federation.seed]) for run in self.cell.runs if run.federation.seed in theirs]
         return bool(pairs) and all(np.array_equal(own, other) for own, other in pairs)
 
     @property
     def noise(self) -> float | None:
-        """What chance may make of the difference; None where that is not known."""
+        """The part of the difference that may be chance; None where that is not known."""
         assert self.against is not None
-        return 0.0 if self.same else self.against.noise
+        return 0.0 if self.same_run else self.against.noise
 
     @property
     def outcome(self) -> str:
-        """Its accuracy beside the mesh's, in words."""
+        """How its accuracy compares with the mesh's, as a text."""
         assert self.against is not None
-        if self.same:
+        if self.same_run:
             return "the same"
         return {"holds": "more", "does not hold": "less"}.get(self.against.outcome, "no difference seen")
 
     @property
     def loses_little(self) -> bool:
-        """Whether what it loses against the mesh is surely small."""
+        """Whether its loss against the mesh is small even if chance has favoured it."""
         against = self.against
         return against is not None and self.noise is not None and against.margin - self.noise > -SMALL_LOSS
 
     @property
     def share(self) -> float | None:
-        """Of the mesh's bytes."""
+        """Its bytes as a share of the mesh's."""
         if self.mesh is None or not _mean(self.mesh, "payload"):
             return None
         return _mean(self.cell, "payload") / _mean(self.mesh, "payload")
 
 
 def compares_graphs(results: Results) -> bool:
-    return any(placed.mesh is not None for placed in place(results))
+    return any(one.mesh is not None for one in compare_with_meshes(results))
 
 
-def place(results: Results) -> list[Placed]:
+def compare_with_meshes(results: Results) -> list[MeshComparison]:
     meshes = {_but_the_graph(cell): cell for cell in results.cells if cell.federation.topology == "mesh"}
     return [
-        Placed(cell, None if cell.federation.topology == "mesh" else meshes.get(_but_the_graph(cell)))
+        MeshComparison(cell, None if cell.federation.topology == "mesh" else meshes.get(_but_the_graph(cell)))
         for cell in results.cells
     ]
 
 
 def graph_blocks(results: Results, stem: str) -> list[Block]:
-    placed = place(results)
-    compared = [one for one in placed if one.against is not None]
+    comparisons = compare_with_meshes(results)
+    compared = [one for one in comparisons if one.against is not None]
     caption = (
         "Tail accuracy, spread and bytes against the spectral gap, a column for each number of peers (and split of the "
         "data); the mesh is at 1. Colour: the method. Line: how far a ballot goes. Marker: the graph. Accuracy and "
@@ -147,7 +147,7 @@ def graph_blocks(results: Results, stem: str) -> list[Block]:
     return [
         Heading(3, "Sparse graphs against the mesh"),
         Bullets(list(_sentences(compared))),
-        Picture(f"{stem}-gap", caption, _figure(placed)),
+        Picture(f"{stem}-gap", caption, _figure(comparisons)),
         _table(compared),
         Text(
             "The ± of a difference is made as for the findings; a difference within it is not told from none. A loss "
@@ -156,20 +156,20 @@ def graph_blocks(results: Results, stem: str) -> list[Block]:
     ]
 
 
-def _sentences(compared: Sequence[Placed]) -> Iterator[str]:
+def _sentences(compared: Sequence[MeshComparison]) -> Iterator[str]:
     outcomes = Counter(one.outcome for one in compared)
     yield (
         f"Of {len(compared)} sparse cells {outcomes['less']} are less accurate than the mesh of the same peers and "
         f"method, {outcomes['more']} more accurate, {outcomes['the same']} are the same in every digit, and of "
         f"{outcomes['no difference seen']} the difference is within chance."
     )
-    by_way = sorted(compared, key=lambda one: (one.way, one.reach))
-    for (way, reach), group in itertools.groupby(by_way, key=lambda one: (one.way, one.reach)):
+    by_method = sorted(compared, key=lambda one: (one.method, one.reach))
+    for (method, reach), group in itertools.groupby(by_method, key=lambda one: (one.method, one.reach)):
         cells = list(group)
         parts = []
         for graph in dict.fromkeys(one.graph for one in cells):
             here = [one for one in cells if one.graph == graph]
-            if all(one.same for one in here):
+            if all(one.same_run for one in here):
                 parts.append(f"{graph} the same in every digit")
                 continue
             margins = [(one.against.margin, one.federation.nodes) for one in here if one.against]
@@ -179,9 +179,9 @@ def _sentences(compared: Sequence[Placed]) -> Iterator[str]:
                 part += f" on average ({lowest:+.2f} at worst, with {nodes} peers)"
             parts.append(part)
         shares = [one.share for one in cells if one.share is not None]
-        told = f", sent to {reach}" if reach != "–" else ""
+        sent_to = f", sent to {reach}" if reach != "–" else ""
         sent = f"; {_range(shares)} of the mesh's bytes" if shares else ""
-        yield f"`{way}`{told}, against the mesh: {', '.join(parts)}{sent}."
+        yield f"`{method}`{sent_to}, against the mesh: {', '.join(parts)}{sent}."
     for nodes in sorted({one.federation.nodes for one in compared}):
         here = [one for one in compared if one.federation.nodes == nodes]
         saving = sorted((one.share, one.cell.name) for one in here if one.share and one.share < 1 and one.loses_little)
@@ -197,7 +197,7 @@ def _range(shares: Sequence[float]) -> str:
     return lowest if lowest == highest else f"{lowest} to {highest}"
 
 
-def _table(compared: Sequence[Placed]) -> Table:
+def _table(compared: Sequence[MeshComparison]) -> Table:
     rows = []
     for one in compared:
         assert one.against is not None
@@ -220,16 +220,16 @@ def _table(compared: Sequence[Placed]) -> Table:
     return Table([*header, "bytes a peer", "of the mesh's"], rows)
 
 
-def _figure(placed: Sequence[Placed]) -> Figure:
-    columns = sorted({one.column for one in placed})
-    graphs = list(dict.fromkeys(one.graph for one in placed))
+def _figure(comparisons: Sequence[MeshComparison]) -> Figure:
+    columns = sorted({one.column for one in comparisons})
+    graphs = list(dict.fromkeys(one.graph for one in comparisons))
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(max(7.2, 2.3 * len(columns) + 0.8), 7.0), layout="constrained")
         # Accuracy and spread have an axis a column: one column far below the others would press them flat.
         panels = figure.subplots(len(ROWS), len(columns), sharex="col", squeeze=False)
         labels: dict[str, Any] = {}
         for across, column in enumerate(columns):
-            here = _on_common_seeds([one for one in placed if one.column == column and not math.isnan(one.gap)])
+            here = _on_common_seeds([one for one in comparisons if one.column == column and not math.isnan(one.gap)])
             for down, (metric, label) in enumerate(ROWS):
                 axes = panels[down][across]
                 axes.set_xscale("log")
@@ -237,7 +237,7 @@ def _figure(placed: Sequence[Placed]) -> Figure:
                     axes.set_yscale("log")
                 if across == 0:
                     axes.set_ylabel(label)
-                for (way, reach), line in _lines(here):
+                for (method, reach), line in _lines(here):
                     line.sort(key=lambda one: one.gap)
                     colour = method_of(line[0].federation).colour
                     style = {"color": colour, "ls": REACH_LINES.get(reach, "-"), "lw": 1.2}
@@ -245,10 +245,10 @@ def _figure(placed: Sequence[Placed]) -> Figure:
                         style |= {"alpha": 0.55, "lw": 0.8}
                     if line[0].federation.merge_over == "ring":
                         style |= {"alpha": 0.55, "lw": 2.4}
-                    told = f"{way}, {line[0].reach}" if line[0].reach != "–" else way
+                    series = f"{method}, {line[0].reach}" if line[0].reach != "–" else method
                     heights = [_mean(one.cell, metric) for one in line]
                     [drawn] = axes.plot([one.gap for one in line], heights, **style)
-                    labels.setdefault(told, drawn)
+                    labels.setdefault(series, drawn)
                     for one, height in zip(line, heights, strict=True):
                         marker = GRAPH_MARKERS[graphs.index(one.graph) % len(GRAPH_MARKERS)]
                         axes.plot(one.gap, height, marker, color=colour, ms=4.5, mec="k", mew=0.4)
@@ -266,17 +266,17 @@ def _figure(placed: Sequence[Placed]) -> Figure:
     return figure
 
 
-def _on_common_seeds(here: Sequence[Placed]) -> list[Placed]:
+def _on_common_seeds(here: Sequence[MeshComparison]) -> list[MeshComparison]:
     """The cells with the seeds that all of them have, if any: means over other seeds differ by the seeds too."""
     common = set.intersection(*(set(one.cell.seeds) for one in here)) if here else set()
     if not common:
         return list(here)
     cells = {id(one.cell): one.cell.of_seeds(common) for one in here}
-    return [Placed(cells[id(one.cell)], cells.get(id(one.mesh), one.mesh)) for one in here]
+    return [MeshComparison(cells[id(one.cell)], cells.get(id(one.mesh), one.mesh)) for one in here]
 
 
 def _label_gaps(axes: Any, smallest: float) -> None:
-    """Powers of ten say nothing where the axis has but one or two of them."""
+    """Label 1, 2 and 5 of each power of ten where the axis has only one or two powers."""
     axes.xaxis.set_minor_formatter(NullFormatter())
     if smallest > 0.02:
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -295,12 +295,12 @@ def _legend(figure: Figure, labels: dict[str, Any]) -> None:
         legend.remove()
 
 
-def _lines(here: Sequence[Placed]) -> Iterator[tuple[tuple[str, str], list[Placed]]]:
+def _lines(here: Sequence[MeshComparison]) -> Iterator[tuple[tuple[str, str], list[MeshComparison]]]:
     """One line for each method and reach. A mesh has one reach and ends every line of its method."""
-    lines: dict[tuple[str, str], list[Placed]] = {}
+    lines: dict[tuple[str, str], list[MeshComparison]] = {}
     for one in here:
         if one.mesh is not None:
-            lines.setdefault((one.way, str(one.federation.hops)), []).append(one)
+            lines.setdefault((one.method, str(one.federation.hops)), []).append(one)
     for key, line in lines.items():
         ends = {id(one.mesh) for one in line}
         yield key, line + [one for one in here if id(one.cell) in ends]

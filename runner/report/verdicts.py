@@ -34,7 +34,7 @@ class Judged:
     right: float
     sign: str
     margin: float  # positive where the comparison holds
-    noise: float | None  # None: there is no telling
+    noise: float | None  # None: not known
 
     @property
     def outcome(self) -> Outcome:
@@ -125,14 +125,14 @@ def _of_seed(cells: Mapping[str, CellResults], seed: int, cell: str, metric: str
 def on_paper(finding: Finding, papers: Mapping[str, Mapping[str, float]]) -> list[Judged]:
     """The same comparisons on the paper's own numbers; none where it does not give them all."""
 
-    def told(cell: str, metric: str) -> float:
+    def lookup(cell: str, metric: str) -> float:
         if metric == "payload":
             return 1e6 * papers[cell]["payload_mb"]
         return papers[cell][metric]
 
     try:
         return [
-            Judged(*comparison.values(told), comparison.sign, comparison.margin(told), 0.0)
+            Judged(*comparison.values(lookup), comparison.sign, comparison.margin(lookup), 0.0)
             for comparison in finding.comparisons
         ]
     except KeyError:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import os
 import shutil
 from pathlib import Path
 
@@ -17,20 +16,15 @@ from p2p_tally.config import (
     write_options,
 )
 from p2p_tally.errors import ConfigError
-from p2p_tally.line_file import LineFile
-from p2p_tally.plain import plain
+from p2p_tally.files import locked, write_whole
+from p2p_tally.json_lines import LineFile, json_value
 from p2p_tally.runner.runs.run import RoundLine, Run
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes in one folder are then not told apart
-    fcntl = None  # type: ignore[assignment]
 
 CHECKPOINTS = "checkpoints"
 
 
 class RunFolder:
-    """One run's files. A folder that holds another run's is not written over, nor one that is being written."""
+    """The files of one run. A folder with another run's files is refused, and one that another process writes to."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -43,24 +37,26 @@ class RunFolder:
 
     def _open(self, path: Path) -> None:
         self.path = path
-        self._lock = _only_here(path)
+        self._lock = contextlib.ExitStack()
+        try:
+            self._lock.enter_context(locked(path, wait=False))  # two processes would mix their lines
+        except BlockingIOError:
+            raise ConfigError(f"--out {path}: another process is running in this folder") from None
         self._lines = LineFile(path / "rounds.jsonl")
 
     @classmethod
     def reopen(cls, path: Path) -> "RunFolder":
-        """The folder of a stopped run, to go on in."""
+        """The folder of a stopped run, to resume it."""
         folder = cls.__new__(cls)
         folder._open(path)
         return folder
 
     def go_back_to(self, upto: int) -> list[RoundLine]:
-        """Drop what was written of rounds after `upto`; the lines that stay."""
+        """Remove the lines of rounds after `upto`, and return those that stay."""
         path = self.path / "rounds.jsonl"
         kept = [line for line in read_lines(path) if line.round <= upto]
         self._lines.close()
-        temporary = path.with_suffix(".part")
-        temporary.write_text("".join(as_text(line) for line in kept), encoding="utf-8")
-        temporary.rename(path)
+        write_whole(path, "".join(as_text(line) for line in kept))
         self._lines = LineFile(path)
         return kept
 
@@ -75,45 +71,25 @@ class RunFolder:
         self._lines.sync()
 
     def finish(self, run: Run) -> None:
-        """The results; summary.json is the last, and whole: where it stands the run is finished."""
+        """Write the results. summary.json is the last: a folder that has one holds a finished run."""
         from p2p_tally.runner.report.accuracy_figure import accuracy_figure  # noqa: PLC0415 - matplotlib takes a second to import
 
         self._lines.close()
         accuracy_figure(run, self.path / "accuracy.svg")
-        run.made.write(self.path)
-        temporary = self.path / "summary.json.part"
-        temporary.write_text(json.dumps(plain(run.summary())) + "\n", encoding="utf-8")
-        temporary.rename(self.path / "summary.json")
+        run.provenance.write(self.path)
+        write_whole(self.path / "summary.json", json.dumps(json_value(run.summary())) + "\n")
 
     def drop_checkpoints(self) -> None:
         shutil.rmtree(self.path / CHECKPOINTS, ignore_errors=True)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # what could not be written was told of
+        with contextlib.suppress(OSError):  # LineFile has logged what could not be written
             self._lines.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-
-def _only_here(path: Path) -> int | None:
-    """A lock on a folder, which ends with the process at the latest: two would mix their lines."""
-    if fcntl is None:
-        return None
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise ConfigError(f"--out {path}: another process is running in this folder") from None
-    except OSError:  # a network's file system that locks no folders
-        os.close(handle)
-        return None
-    return handle
+        self._lock.close()
 
 
 def resume_options(folder: Path, settings: type[Settings]) -> tuple[Federation, Settings]:
-    """What the stopped run in a folder was started with."""
+    """The options of the stopped run in a folder."""
     path = folder / "config.toml"
     if not path.is_file():
         raise ConfigError(f"--resume {folder}: no config.toml there; accepted is the folder of a stopped run")
@@ -141,16 +117,8 @@ def read_lines(path: Path) -> list[RoundLine]:
     return lines
 
 
-def put_file(path: Path, content: bytes) -> None:
-    """Write a file in one go: it is there whole, or as it was before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(content)
-    temporary.rename(path)
-
-
 def keep_newest(checkpoint: Path, count: int = 2) -> None:
-    """Of the checkpoints up to this one the newest; later ones are of before the run went back."""
+    """Remove all checkpoints but the newest up to this one. Later ones are of before the run was resumed."""
     found = sorted(checkpoint.parent.glob("*.safetensors"))
     last = found.index(checkpoint) + 1
     for old in found[: max(0, last - count)] + found[last:]:
@@ -159,7 +127,7 @@ def keep_newest(checkpoint: Path, count: int = 2) -> None:
 
 def as_text(line: RoundLine) -> str:
     """A line of rounds.jsonl."""
-    return json.dumps(plain(line.as_json())) + "\n"
+    return json.dumps(json_value(line.as_json())) + "\n"
 
 
 def fresh_folder(base: Path, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""How a run was made: when, by which engine, with what versions, on which machine, of how many examples. made.json."""
+"""How a run was made: date, engine, versions, machine, numbers of examples. Kept in the run folder as made.json."""
 
 import json
 import os
@@ -13,7 +13,7 @@ PACKAGES = ("p2p-tally", "torch", "numpy")
 
 
 @dataclass(frozen=True)
-class Made:
+class Provenance:
     """Every field may be unknown: runs of earlier versions have no such file."""
 
     date: str | None = None  # when the run ended, UTC
@@ -33,19 +33,19 @@ class Made:
 
 
 def one_or_each(sizes: list[int]) -> int | list[int]:
-    """Parameters of the peers' models as `Made` has them."""
+    """The sizes of the peers' models, as `Provenance.parameters` holds them."""
     return sizes[0] if len(set(sizes)) == 1 else sizes
 
 
-def here(engine: str, device: str | None = None) -> Made:
-    """This moment, these versions, this machine."""
+def record_provenance(engine: str, device: str | None = None) -> Provenance:
+    """The date, versions and machine of this process."""
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return Made(
+    return Provenance(
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         engine=engine,
         device=device,
@@ -55,17 +55,17 @@ def here(engine: str, device: str | None = None) -> Made:
     )
 
 
-def read_made(folder: Path) -> Made:
-    """What is known of a finished run. Without a made.json: the time of its summary, the size of its models."""
+def read_provenance(folder: Path) -> Provenance:
+    """How a finished run was made. Without a made.json: the date of its summary and the size of its models."""
     try:
         values = json.loads((folder / NAME).read_text(encoding="utf-8"))
         if not isinstance(values["date"], str):
             raise TypeError("no date")
-        made = Made(**{key: value for key, value in values.items() if key in Made.__dataclass_fields__})
+        found = Provenance(**{key: value for key, value in values.items() if key in Provenance.__dataclass_fields__})
     except (OSError, ValueError, AttributeError, KeyError, TypeError):
         ended = datetime.fromtimestamp((folder / "summary.json").stat().st_mtime, UTC)
-        made = Made(date=ended.strftime("%Y-%m-%d %H:%M"))
-    return made if made.parameters is not None else replace(made, parameters=_model_size(folder))
+        found = Provenance(date=ended.strftime("%Y-%m-%d %H:%M"))
+    return found if found.parameters is not None else replace(found, parameters=_model_size(folder))
 
 
 def _model_size(folder: Path) -> int | None:

@@ -1,4 +1,6 @@
-"""The lines of a run as it goes: bytes and seconds since the last one, and how the peers compare. For every engine."""
+"""A line for each evaluated round of a simulation: bytes and seconds since the last line, and how the peers compare.
+
+Both engines use it."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,12 +20,12 @@ COMPARED_PROBES = 256
 OnLine = Callable[[RoundLine], None]
 
 
-class Lines:
-    """Gathers what the rounds cost, and writes a line for each evaluated one."""
+class RoundLog:
+    """Adds up what the rounds cost, and passes a line for each evaluated round to the run and to every listener."""
 
     def __init__(self, task: Task, run: Run, listeners: Sequence[OnLine]) -> None:
         self.run = run
-        self.listeners = list(listeners)
+        self._listeners = list(listeners)
         self._classes = task.classes
         pool = task.probes.examples
         count = max(1, min(len(pool), COMPARED_PROBES // pool.probes_each))
@@ -32,13 +34,17 @@ class Lines:
         self._since: dict[Stage, Count] = {}
         self._seconds: dict[str, float] = {}
 
-    def go_on(self, lines: list[RoundLine], total: Count) -> None:
-        """As after these lines of a run that was interrupted."""
-        self.run.lines = lines
+    def listen(self, listener: OnLine) -> None:
+        """Call `listener` with every line from now on."""
+        self._listeners.append(listener)
+
+    def resume(self, lines: Sequence[RoundLine], total: Count) -> None:
+        """Start after these lines of an interrupted run."""
+        self.run.lines.extend(lines)
         self.total = total
 
     def book(self, sent: Mapping[Stage, Count], seconds: Mapping[str, float]) -> None:
-        """What one node, or all of them, sent in a round and took for it."""
+        """Add the bytes that one node (or all nodes) sent in a round, and the seconds that it took."""
         for stage, count in sent.items():
             self.total.take(count)
             self._since.setdefault(stage, Count()).take(count)
@@ -69,5 +75,5 @@ class Lines:
         )
         self._since, self._seconds = {}, {}
         self.run.lines.append(line)
-        for listen in self.listeners:
-            listen(line)
+        for listener in self._listeners:
+            listener(line)

@@ -13,7 +13,7 @@ from p2p_tally.config import Federation
 from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import in_tail
-from p2p_tally.runner.runs.provenance import Made
+from p2p_tally.runner.runs.provenance import Provenance
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Run:
     parameters_sha256: list[str] = field(default_factory=list)
     seconds: float = 0.0
     folder: Path | None = None
-    made: Made = field(default_factory=Made)
+    provenance: Provenance = field(default_factory=Provenance)
     wire_bytes: float | None = None  # with TCP and IP headers, mean over peers; None where nothing crossed a network
 
     @property
@@ -103,7 +103,7 @@ class Run:
         if len(held) == 1:
             return {}
         tails = {model: float(np.nanmean(tail[:, ranks])) for model, ranks in held.items()}
-        return {"tail_by_model": tails, "parameters": self.made.parameters}
+        return {"tail_by_model": tails, "parameters": self.provenance.parameters}
 
     def _perplexity(self) -> dict[str, float]:
         """Of language models also the exponential of the tail's mean loss."""

@@ -1,6 +1,6 @@
-"""Checkpoints of a simulation: the whole federation in one file, written now and then at an evaluated round.
+"""Checkpoints of a simulation: all peers in one file, written at an evaluated round when enough time has passed.
 
-What is not in the engine's state is in the record: its lines up to the round, and what the peers have sent so far.
+A checkpoint holds the engine's state and the bytes sent so far. The lines up to its round are in rounds.jsonl.
 """
 
 import json
@@ -19,47 +19,47 @@ from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.service.checkpoint import Checkpoint, Checkpoints
 from p2p_tally.protocol.ledger import Count
 from p2p_tally.runner.runs.folder import CHECKPOINTS, RunFolder, read_lines
-from p2p_tally.runner.runs.round_lines import Lines
+from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.runs.run import RoundLine
 from p2p_tally.topologies import Topology
 
 log = logging.getLogger(__name__)
 
-# Between two checkpoints passes at least this many times what the last one took: a twentieth of the time at most.
-MOST_OFTEN = 19
+# The least time to the next checkpoint, in durations of the last one: writing them takes a twentieth of a run at most.
+LEAST_PAUSE = 19
 
 
 @dataclass(frozen=True)
-class State:
+class EngineState:
     """Everything that the next round of all peers depends on."""
 
     tensors: dict[str, Tensor]  # on the CPU
     notes: dict[str, Any]  # what is not a tensor, for JSON
 
 
-class Keepable(Protocol):
-    """An engine as its keeper sees it, between two rounds."""
+class Resumable(Protocol):
+    """An engine that is between two rounds."""
 
-    def state(self) -> State: ...
+    def state(self) -> EngineState: ...
 
-    def restore(self, round: int, state: State) -> None:
-        """The inverse of `state`, bit for bit; what is played next is the round after `round`."""
+    def restore(self, round: int, state: EngineState) -> None:
+        """The inverse of `state`, bit for bit; the next round is the one after `round`."""
         ...
 
 
-class Keeper:
-    """Writes checkpoints of a run into its folder, and takes the run up from the newest that is sound."""
+class RunCheckpoints:
+    """Writes the checkpoints of a run into its folder, and resumes the run from the newest undamaged one."""
 
     def __init__(
         self,
-        engine: Keepable,
-        lines: Lines,
+        engine: Resumable,
+        lines: RoundLog,
         folder: RunFolder,
         checkpoints: Checkpoints,
         seconds: float,
         clock: Clock = time.perf_counter,
     ) -> None:
-        """`seconds`: between two checkpoints, at least; 0 for none."""
+        """`seconds`: the least time between two checkpoints; 0 for no checkpoints."""
         self._engine = engine
         self._lines = lines
         self._folder = folder
@@ -71,16 +71,16 @@ class Keeper:
 
     @property
     def seconds_played(self) -> float:
-        """Since the run began, without what was lost when it was interrupted."""
+        """Since the run began, without the time between its interruption and its resumption."""
         return self._clock() - self._began
 
-    def hear(self, line: RoundLine) -> None:
-        """After an evaluated round: a checkpoint, if it is time for one."""
+    def on_line(self, line: RoundLine) -> None:
+        """After an evaluated round: write a checkpoint if one is due."""
         now = self._clock()
         if not self._seconds or now < self._due or line.round == self._lines.run.federation.rounds:
             return
         try:
-            self._folder.sync()  # a checkpoint is worth nothing without the lines before it
+            self._folder.sync()  # a run cannot be resumed from a checkpoint without the lines before it
         except OSError as error:
             log.error("checkpoint not written: %s", error.strerror)
             self._due = now + self._seconds
@@ -93,18 +93,18 @@ class Keeper:
         }
         self._checkpoints.save(Checkpoint(line.round, state.tensors, notes))
         after = self._clock()
-        self._due = after + max(self._seconds, MOST_OFTEN * (after - now))
+        self._due = after + max(self._seconds, LEAST_PAUSE * (after - now))
 
-    def take_up(self) -> int:
-        """Restore the newest checkpoint that can be used; the round after which the run goes on, 0 for anew."""
+    def resume(self) -> int:
+        """Restore the newest usable checkpoint and return its round; 0 where there is none and the run starts again."""
         written = read_lines(self._folder.path / "rounds.jsonl")
         for checkpoint in self._checkpoints.newest_first():
             round = checkpoint.round
             if [line.round for line in written if line.round <= round] != _evaluated(self._lines.run.federation, round):
                 log.warning("checkpoint of round %d passed over: rounds.jsonl lacks lines before it", round)
                 continue
-            self._lines.go_on(self._folder.go_back_to(round), Count(**checkpoint.notes["sent"]))
-            self._engine.restore(round, State(checkpoint.tensors, checkpoint.notes["engine"]))
+            self._lines.resume(self._folder.go_back_to(round), Count(**checkpoint.notes["sent"]))
+            self._engine.restore(round, EngineState(checkpoint.tensors, checkpoint.notes["engine"]))
             self._began = self._clock() - checkpoint.notes["seconds"]
             log.info("going on after round %d", round)
             return round
@@ -114,14 +114,14 @@ class Keeper:
 
 
 def checkpoints_of(folder: RunFolder, task: Task, topology: Topology, engine: str) -> Checkpoints:
-    """The checkpoints in a run's folder; those of other options, other probes or another engine are passed over."""
+    """The checkpoints in a run's folder; those of other options, other probes or another engine are not used."""
     options = json.dumps(task.federation.model_dump(mode="json"), sort_keys=True)
     whose = digest(engine.encode(), options.encode(), task.probes.digest().encode(), *_edges_of_file(topology))
     return Checkpoints(folder.path / CHECKPOINTS, whose)
 
 
 def _edges_of_file(topology: Topology) -> list[bytes]:
-    """All other graphs follow from the options; a file may have changed."""
+    """The edges of a graph that was read from a file, which may have changed; other graphs follow from the options."""
     if not topology.name.startswith("file:"):
         return []
     return sorted("\t".join(sorted(edge)).encode() for edge in topology.graph().edges)

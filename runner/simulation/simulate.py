@@ -1,7 +1,7 @@
-"""A whole federation in one process, by either engine.
+"""A whole federation in one process, by one of two engines.
 
-`exact` is N nodes over the memory transport: the same Node code, the same frames, in lockstep. `stacked` is one
-batched model (stacked.py): the same rounds and bytes, floats that differ in their last digits, many more peers.
+`exact` is N nodes that exchange their frames in memory: the Node code of a daemon, round by round. `stacked` is one
+batched model (stacked/engine.py): the same rounds and bytes, floats that differ in their last digits, many more peers.
 """
 
 import asyncio
@@ -23,25 +23,25 @@ from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.reports import RoundReport
 from p2p_tally.runner.runs.folder import RunFolder
-from p2p_tally.runner.runs.provenance import here, one_or_each
-from p2p_tally.runner.runs.round_lines import Lines, OnLine
+from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
+from p2p_tally.runner.runs.round_lines import OnLine, RoundLog
 from p2p_tally.runner.runs.run import Run
-from p2p_tally.runner.simulation.checkpoints import Keepable, Keeper, State, checkpoints_of
+from p2p_tally.runner.simulation.checkpoints import EngineState, Resumable, RunCheckpoints, checkpoints_of
 from p2p_tally.runner.stacked.engine import Stacked, is_faster
 from p2p_tally.topologies import Topology
 
 log = logging.getLogger(__name__)
 
 
-class Engine(Keepable, Protocol):
+class Engine(Resumable, Protocol):
     """What plays the rounds of a federation."""
 
-    def play(self, lines: Lines) -> None:
-        """All rounds, or those that are left; a line for each evaluated one."""
+    def play(self, lines: RoundLog) -> None:
+        """All rounds, or those after the restored one; a line for each evaluated round."""
         ...
 
     def peers(self) -> Iterable[Learner]:
-        """The learners in name order, each good until the next is asked for."""
+        """The learners in name order; each is valid until the next one is taken."""
         ...
 
 
@@ -52,16 +52,16 @@ def simulate(
     engine: EngineName | None = None,
     resume: bool = False,
 ) -> Run:
-    """Run a federation in this process. `on_line` hears of each evaluated round; `settings.out` keeps the files.
+    """Run a federation in this process. `on_line` is called for each evaluated round; files go into `settings.out`.
 
-    `engine` wins over the settings' own. With `resume`, `settings.out` holds a run that was interrupted: it goes on
-    from its last checkpoint, to the same bits and the same record as if nothing had happened.
+    `engine` wins over the settings' own. With `resume`, `settings.out` holds an interrupted run: it continues from its
+    last checkpoint, and ends with the same bits and the same files as a run without interruption.
     """
     given: dict[str, Any] = dict(settings or NodeSettings())
     chosen = SimulationSettings.parse(given | ({"engine": engine} if engine else {}))
     threads = torch.get_num_threads()
-    # One thread for every node, as a daemon has it: other counts sum floats in another order. The stacked engine
-    # spreads its peers over threads of its own instead, which changes no sum.
+    # One thread, as in a daemon: with another count torch sums floats in another order. The stacked engine divides its
+    # peers among threads of its own, which changes no sum.
     torch.set_num_threads(1)
     try:
         return _simulate(federation, chosen, on_line or (lambda _: None), threads, resume)
@@ -76,52 +76,52 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
     task = prepare(federation, root=settings.data_root, download=settings.download)
     device = pick_device(settings.device)
     names = [str(name) for name in ranked_names(federation.nodes)]
-    engine = _choose_engine(settings.engine, task, device)
-    players: Engine = Stacked(task, topology, device, threads) if engine == "stacked" else Exact(task, topology, device)
-    run = Run(task.federation, names)
-    run.made = replace(
-        here(engine, device),
+    engine_name = _choose_engine(settings.engine, task, device)
+    engine: Engine = (
+        Stacked(task, topology, device, threads) if engine_name == "stacked" else Exact(task, topology, device)
+    )
+    provenance = replace(
+        record_provenance(engine_name, device),
         classes=task.classes,
         private=sum(len(shard) for shard in task.shards),
         probes=len(task.probes.examples),
         test=len(task.test),
     )
     if settings.out is None:
+        run = Run(task.federation, names, provenance=provenance)
         started = time.perf_counter()
-        players.play(Lines(task, run, [on_line]))
-        run.seconds = time.perf_counter() - started
-        _take_models(run, players)
-        return run
+        engine.play(RoundLog(task, run, [on_line]))
+        return _finished(run, engine, time.perf_counter() - started)
     folder = RunFolder.reopen(settings.out) if resume else RunFolder(settings.out)
     try:
-        played = settings.model_copy(update={"engine": engine})
-        folder.begin(task.federation, played)  # config.toml alone reruns it, by the same engine
-        run.folder = folder.path
-        lines = Lines(task, run, [on_line, folder.add])
-        checkpoints = checkpoints_of(folder, task, topology, engine)
-        keeper = Keeper(players, lines, folder, checkpoints, settings.checkpoint_seconds)
-        lines.listeners.append(keeper.hear)
+        # Of `auto` the engine that was taken: config.toml alone then repeats the run.
+        folder.begin(task.federation, settings.model_copy(update={"engine": engine_name}))
+        run = Run(task.federation, names, folder=folder.path, provenance=provenance)
+        lines = RoundLog(task, run, [on_line, folder.add])
+        files = checkpoints_of(folder, task, topology, engine_name)
+        checkpoints = RunCheckpoints(engine, lines, folder, files, settings.checkpoint_seconds)
+        lines.listen(checkpoints.on_line)
         if resume:
-            keeper.take_up()
-        players.play(lines)
-        run.seconds = keeper.seconds_played
-        _take_models(run, players)
+            checkpoints.resume()
+        engine.play(lines)
+        run = _finished(run, engine, checkpoints.seconds_played)
         folder.finish(run)
         folder.drop_checkpoints()
+        return run
     finally:
         folder.close()
-    return run
 
 
-def _take_models(run: Run, players: Engine) -> None:
-    """What a run notes of its final models; into its folder, if it has one, the models themselves."""
-    sizes = []
-    for name, learner in zip(run.names, players.peers(), strict=True):
+def _finished(run: Run, engine: Engine, seconds: float) -> Run:
+    """The run with what is known at its end. The models are saved where it has a folder."""
+    digests, sizes = [], []
+    for name, learner in zip(run.names, engine.peers(), strict=True):
+        digests.append(learner.parameters.sha256())
         sizes.append(len(learner.parameters))
-        run.parameters_sha256.append(learner.parameters.sha256())
         if run.folder is not None:
             learner.save_model(run.folder / f"{name}.safetensors")
-    run.made = replace(run.made, parameters=one_or_each(sizes))
+    provenance = replace(run.provenance, parameters=one_or_each(sizes))
+    return replace(run, parameters_sha256=digests, seconds=seconds, provenance=provenance)
 
 
 def _choose_engine(wanted: EngineName, task: Task, device: str) -> EngineName:
@@ -145,56 +145,62 @@ class Exact:
             for name, learner in zip(self.names, self.learners, strict=True)
         ]
 
-    def play(self, lines: Lines) -> None:
-        self.recorder.lines = lines
+    def play(self, lines: RoundLog) -> None:
+        self.recorder.begin(lines)
         asyncio.run(self._play())
 
     async def _play(self) -> None:
-        for node in self.nodes:  # every door is open before the first frame is sent
+        for node in self.nodes:  # all can be reached before the first frame is sent
             await node.transport.start(node.step)
         async with asyncio.TaskGroup() as group:
             for node in self.nodes:
-                # Nodes that go on from a checkpoint said where they are when the run began.
+                # Nodes that resume from a checkpoint have announced themselves when the run began.
                 group.create_task(node.run(announce=node.position.round == 0))
 
     def peers(self) -> Iterable[Learner]:
         return self.learners
 
-    def state(self) -> State:
+    def state(self) -> EngineState:
         tensors = {
             f"{node.name}/{key}": tensor.detach().cpu()
             for node in self.nodes
             for key, tensor in node.learner.state().items()
         }
-        return State(tensors, {node.name: node.position.notes() for node in self.nodes})
+        return EngineState(tensors, {str(node.name): node.position.notes() for node in self.nodes})
 
-    def restore(self, round: int, state: State) -> None:
+    def restore(self, round: int, state: EngineState) -> None:
         for node in self.nodes:
             node.position.restore(round, state.notes[node.name])
             node.learner.restore({key: state.tensors[f"{node.name}/{key}"] for key in node.learner.state()})
 
 
 class LockstepRecorder:
-    """Holds every node at an evaluated round until all are there, so that the peers can be compared as they are."""
+    """Makes the nodes wait for each other at an evaluated round, so that the models of one round are compared."""
 
     def __init__(self, learners: list[Learner]) -> None:
         self.learners = learners
-        self.lines: Lines  # set when the rounds are played
+        self._lines: RoundLog | None = None
         self._reports: dict[str, RoundReport] = {}
         self._all_here = asyncio.Event()
 
+    def begin(self, lines: RoundLog) -> None:
+        """Write the lines of the rounds that are played next into `lines`."""
+        self._lines = lines
+
     async def record(self, node: Node, report: RoundReport) -> None:
-        self.lines.book(report.sent, report.seconds)
+        lines = self._lines
+        assert lines is not None
+        lines.book(report.sent, report.seconds)
         if not evaluates(node.federation, report.round):
             return
         self._reports[node.name] = report
         if len(self._reports) < len(self.learners):
             await self._all_here.wait()
             return
-        reports = [self._reports[name] for name in self.lines.run.names]
-        logs = torch.stack([learner.log_probabilities(self.lines.probes) for learner in self.learners])  # [N, P, C]
+        reports = [self._reports[name] for name in lines.run.names]
+        logs = torch.stack([learner.log_probabilities(lines.probes) for learner in self.learners])  # [N, P, C]
         evaluations = [report.evaluation for report in reports if report.evaluation]
-        self.lines.write(report.round, evaluations, any(report.merged for report in reports), logs)
+        lines.write(report.round, evaluations, any(report.merged for report in reports), logs)
         self._reports = {}
         self._all_here.set()
         self._all_here = asyncio.Event()

@@ -1,0 +1,1 @@
+"""The stacked engine: all peers as one batched model."""

@@ -38,8 +38,8 @@ from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.reports import Stopwatch
 from p2p_tally.node.traffic import Said, Traffic, totals
 from p2p_tally.protocol.messages import Ready
-from p2p_tally.runner.runs.round_lines import Lines
-from p2p_tally.runner.simulation.checkpoints import State
+from p2p_tally.runner.runs.round_lines import RoundLog
+from p2p_tally.runner.simulation.checkpoints import EngineState
 from p2p_tally.runner.stacked.answers import Answers
 from p2p_tally.runner.stacked.batched_model import layers_of
 from p2p_tally.runner.stacked.block import Block
@@ -99,7 +99,7 @@ class Stacked:
 
     # --- the rounds
 
-    def play(self, lines: Lines) -> None:
+    def play(self, lines: RoundLog) -> None:
         if not self.round:
             torch.manual_seed(derive_seed(self.federation.seed, "dropout"))
         with self.stack:
@@ -111,14 +111,14 @@ class Stacked:
         """Each peer's model in turn, in one learner."""
         return self.stack.learners()
 
-    def state(self) -> State:
+    def state(self) -> EngineState:
         drawn = {"drawn": torch.get_rng_state()}
         if self.device.type == "cuda":
             drawn["drawn on cuda"] = torch.cuda.get_rng_state(self.device)
         merges = {} if self.coded is None else self.coded.state()
-        return State(self.stack.state() | merges | drawn, {"warmup": self.warmup, "merged_at": self.merged_at})
+        return EngineState(self.stack.state() | merges | drawn, {"warmup": self.warmup, "merged_at": self.merged_at})
 
-    def restore(self, round: int, state: State) -> None:
+    def restore(self, round: int, state: EngineState) -> None:
         self.round = round
         self.warmup, self.merged_at = state.notes["warmup"], state.notes["merged_at"]
         self.stack.restore(state.tensors)
@@ -128,7 +128,7 @@ class Stacked:
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state.tensors["drawn on cuda"], self.device)
 
-    def _play(self, r: int, lines: Lines) -> None:
+    def _play(self, r: int, lines: RoundLog) -> None:
         """Round r of Algorithm 1, at every peer."""
         said: list[Said] = []
         seconds: dict[str, float] = {}

@@ -26,7 +26,7 @@ from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.schedule import merges
 from p2p_tally.learning.setup import prepare
-from p2p_tally.runner.runs.round_lines import COMPARED_PROBES, Lines
+from p2p_tally.runner.runs.round_lines import COMPARED_PROBES, RoundLog
 from p2p_tally.runner.runs.run import Run
 from p2p_tally.runner.simulation.simulate import Exact
 from p2p_tally.runner.stacked.engine import Stacked
@@ -55,7 +55,7 @@ def play(federation: Federation, engine: EngineName, threads: int) -> tuple[Run,
     task, topology = prepare(federation), make_topology(federation)
     run = Run(task.federation, [f"node-{rank}" for rank in range(federation.nodes)])
     players = Stacked(task, topology, "cpu", threads) if engine == "stacked" else Exact(task, topology, "cpu")
-    wall, cpu = timed(lambda: players.play(Lines(task, run, [])))
+    wall, cpu = timed(lambda: players.play(RoundLog(task, run, [])))
     return run, wall, cpu
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from p2p_tally.errors import DataError
-from p2p_tally.learning.data.files import exclusive
+from p2p_tally.files import locked
 
 # What an unreachable host, a broken transfer or a damaged archive raise, in urllib and in torchvision's downloader.
 FAILURES = (OSError, RuntimeError, EOFError, tarfile.TarError, zipfile.BadZipFile)
@@ -27,7 +27,7 @@ def download_folder(
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with exclusive(root / f".{name}.lock"):
+        with locked(root / f".{name}.lock", wait=True):
             if is_complete():  # another process has fetched it meanwhile
                 return
             with tempfile.TemporaryDirectory(prefix=f".{name}.download-", dir=root) as aside:

@@ -1,7 +1,7 @@
-"""Files that are whole or absent: built in a folder aside, put in place by one rename, checked before each use.
+"""A cache of folders that are whole or absent: built aside, renamed into place, checked before each use.
 
-What is worked out once (decoded images, tokens) is kept here and mapped, not read: the daemons of one machine then
-share its pages. Knows nothing of images or text.
+It holds what is computed once from a data set (decoded images, tokens). Its arrays are mapped, not read: the daemons of
+one machine then share the memory.
 """
 
 import json
@@ -12,19 +12,14 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from p2p_tally.errors import DataError
-
-try:
-    import fcntl
-except ImportError:  # Windows: processes that start together may do the same work twice, without harm
-    fcntl = None  # type: ignore[assignment]
+from p2p_tally.files import locked
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +47,7 @@ def cached_folder(home: Path, key: str, build: Callable[[Path], None]) -> Path:
         _temporary.append(tempfile.TemporaryDirectory(prefix=f"{CACHE}-"))
         return _fill(Path(_temporary[-1].name), build)
     try:
-        with exclusive(cache / f"{key}.lock"):
+        with locked(cache / f"{key}.lock", wait=True):
             if not is_sound(target):  # another process may have been first
                 whole = aside / "whole"
                 whole.mkdir()  # unlike its parent it has the usual permissions
@@ -113,20 +108,11 @@ def replace_folder(new: Path, target: Path) -> None:
     new.replace(target)
 
 
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock on a file, shared by processes. The system releases it when its process dies."""
-    with path.open("w") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _fill(folder: Path, build: Callable[[Path], None]) -> Path:
     try:
         build(folder)
         (folder / MANIFEST).write_text(json.dumps(_manifest(folder)), encoding="utf-8")
-    except OSError as error:  # reading has its own messages by now, so this is a full disk or the like
+    except OSError as error:  # errors of reading were reported before this, so the disk is full or similar
         raise DataError(f"{folder}: {error.strerror or error}") from None
     return folder
 

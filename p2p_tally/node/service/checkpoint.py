@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from p2p_tally.files import replacing, sync_folder
 from p2p_tally.ids import Digest, digest
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,6 @@ class Checkpoints:
 
         One written because the node is asked to stop does not `prune`: its round is no peer's, the regular ones are.
         """
-        path = _path(self.folder, checkpoint.round)
-        temporary = path.with_suffix(".part")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             metadata = {
@@ -55,13 +54,11 @@ class Checkpoints:
                 "notes": json.dumps(checkpoint.notes, sort_keys=True),
             }
             metadata["digest"] = _contents_digest(checkpoint.tensors, metadata)
-            write_tensors(temporary, checkpoint.tensors, metadata)
-            temporary.rename(path)
-            _sync_folder(self.folder)
+            with replacing(_path(self.folder, checkpoint.round)) as temporary:
+                write_tensors(temporary, checkpoint.tensors, metadata)
+            sync_folder(self.folder)
         except (OSError, SafetensorError) as error:
             log.error("checkpoint not written: %s", error, extra={"event": "checkpoint-failed"})
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
             return False
         # Later rounds than this one are of a run before: they do not count among the last of this run.
         for old in [round for round in _rounds(self.folder) if round <= checkpoint.round][:-KEPT] if prune else []:
@@ -132,15 +129,6 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     save_file(tensors, path, metadata)
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _contents_digest(tensors: dict[str, Tensor], metadata: dict[str, str]) -> Digest:

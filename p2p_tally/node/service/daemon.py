@@ -19,11 +19,11 @@ import torch
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, digest, in_order, node_name
+from p2p_tally.json_lines import LineFile, json_value
 from p2p_tally.learning.architectures import items_of
 from p2p_tally.learning.graph import check_graph, make_topology, merge_ring
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
-from p2p_tally.line_file import LineFile
 from p2p_tally.node.formats import ballot_format, message_limits
 from p2p_tally.node.links.addresses import Address, parse_address, parse_peers
 from p2p_tally.node.links.known_graph import NEIGHBOURS, KnownGraph
@@ -34,7 +34,6 @@ from p2p_tally.node.service.checkpoint import Checkpoints
 from p2p_tally.node.service.metrics import Metrics, NodeCollector
 from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
-from p2p_tally.plain import plain
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import agreed_fields, fields_digest, starting_point
@@ -257,7 +256,7 @@ class Daemon:
             except OSError as error:
                 what = f"--out {self.folder}: {error.strerror}"
                 raise ConfigError(f"{what}; accepted is a folder that can be made and written in") from None
-            listeners.append(lambda line: lines.add(json.dumps(plain(line)) + "\n"))
+            listeners.append(lambda line: lines.add(json.dumps(json_value(line)) + "\n"))
 
         def tell(line: dict[str, Any]) -> None:
             for listener in listeners:

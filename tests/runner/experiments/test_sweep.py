@@ -4,19 +4,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from conftest import command, wait_until
 
 from p2p_tally.config import NodeSettings, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.runner.experiments.experiment import Cell, Experiment, load_experiment
 from p2p_tally.runner.experiments.sweep import MANIFEST, Job, LocalCells, choose, parse_changes, parse_seeds, sweep
 from p2p_tally.runner.experiments.sweep_display import progress
-from p2p_tally.runner.runs.provenance import read_made
+from p2p_tally.runner.runs.provenance import read_provenance
 from p2p_tally.runner.simulation.simulate import simulate
 
 MINE = """
@@ -35,10 +34,6 @@ method = "local"
 name = "broken"
 probe_count = 1_000_000
 """
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "p2p_tally", *arguments]
 
 
 def experiment_file(folder: Path, text: str = MINE) -> Path:
@@ -114,13 +109,6 @@ def test_a_refused_sweep_loses_nothing(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=f"{what} run with other options; accepted is another --out"):
             run_sweep(changed, changed.cells[:1], seeds, out, {"rounds": "5"})
         assert kept.is_file() and (out / "local/seed-0/rounds.jsonl").is_file()
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 LONGER = ["--cells=local", "--set=rounds=900", "--set=eval-every=3", "--set=tail=9", "--checkpoint-seconds=0.01"]
@@ -248,7 +236,7 @@ def test_the_engine_of_an_experiment_plays_its_cells_and_notes_stay(tmp_path: Pa
     assert json.loads((out / MANIFEST).read_text())["notes"] == ["first", "second"]
     federation, settings = parse_options(read_options(job.folder / "config.toml"), SimulationSettings)
     assert settings.engine == "stacked"
-    made = read_made(job.folder)
+    made = read_provenance(job.folder)
     assert (made.engine, made.parameters, made.test) == ("stacked", 4810, 400)
     assert made.versions is not None and "torch" in made.versions
     summary = json.loads((job.folder / "summary.json").read_text())

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runner_made_up import make_sweep
+from made_up_sweep import make_sweep
 
 from p2p_tally.runner.report.document import Bullets, Picture, Table
 from p2p_tally.runner.report.report import compose, write_report
 from p2p_tally.runner.report.results import CellResults, Results, collect
-from p2p_tally.runner.report.topologies import Placed, compares_graphs, graph_blocks, place
+from p2p_tally.runner.report.topologies import MeshComparison, compare_with_meshes, compares_graphs, graph_blocks
 from p2p_tally.runner.report.verdicts import Judged
 
 GRID = """
@@ -83,15 +83,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_each_sparse_cell_has_the_mesh_of_the_same_peers_and_method(results: Results) -> None:
-    meshes = {one.cell.name: one.mesh.name if one.mesh else None for one in place(results)}
+    meshes = {one.cell.name: one.mesh.name if one.mesh else None for one in compare_with_meshes(results)}
     assert meshes["ring-n8-tally-all"] == "mesh-n8-tally-near"
     assert meshes["gossip-n16-fedavg-near"] == "mesh-n16-fedavg-near"
     assert meshes["mesh-n16-tally-near"] is None
     assert meshes["around"] == "mesh-n8-fedavg-near"
-    around = next(one for one in place(results) if one.cell.name == "around")
-    assert (around.way, around.reach) == ("fedavg-fa20 around a ring", "–")
-    ring = next(one for one in place(results) if one.cell.name == "ring-n8-tally-near")
-    assert (ring.graph, ring.reach, ring.way) == ("ring", "neighbours", "tally")
+    around = next(one for one in compare_with_meshes(results) if one.cell.name == "around")
+    assert (around.method, around.reach) == ("fedavg-fa20 around a ring", "–")
+    ring = next(one for one in compare_with_meshes(results) if one.cell.name == "ring-n8-tally-near")
+    assert (ring.graph, ring.reach, ring.method) == ("ring", "neighbours", "tally")
     assert ring.share == pytest.approx(2 / 7)
     assert ring.against is not None and ring.against.outcome == "does not hold"
 
@@ -131,9 +131,9 @@ def test_a_figure_compares_what_was_run_on_the_same_seeds(results: Results) -> N
     assert drawn(1) == means(16, 1)
 
 
-def _against(margin: float, noise: float | None) -> Placed:
+def _against(margin: float, noise: float | None) -> MeshComparison:
     """A cell whose comparison with its mesh has come out so."""
-    placed = Placed(CellResults("sparse", []), CellResults("mesh", []))
+    placed = MeshComparison(CellResults("sparse", []), CellResults("mesh", []))
     placed.__dict__["against"] = Judged(90 + margin, 90, ">", margin, noise)
     return placed
 
@@ -158,11 +158,11 @@ def test_less_the_same_and_what_is_surely_little(
 
 def test_runs_equal_in_every_digit_are_the_same_even_on_one_seed(results: Results) -> None:
     mesh = next(cell for cell in results.cells if cell.name == "mesh-n8-tally-near")
-    one_seed = Placed(CellResults("relayed", mesh.runs[:1]), mesh)
+    one_seed = MeshComparison(CellResults("relayed", mesh.runs[:1]), mesh)
     assert one_seed.against is not None and one_seed.against.noise != 0.0  # chance, as for any two cells
     assert (one_seed.outcome, one_seed.noise, one_seed.loses_little) == ("the same", 0.0, True)
-    other = next(one for one in place(results) if one.cell.name == "ring-n8-tally-near")
-    assert not other.same
+    other = next(one for one in compare_with_meshes(results) if one.cell.name == "ring-n8-tally-near")
+    assert not other.same_run
 
 
 def test_a_graph_whose_cells_are_all_the_meshs_own_run_is_said_to_be_the_same(results: Results) -> None:

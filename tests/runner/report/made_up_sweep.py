@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from p2p_tally.config import NodeSettings, write_options
+from p2p_tally.json_lines import json_value
 from p2p_tally.learning.schedule import evaluates, resolve
-from p2p_tally.plain import plain
 from p2p_tally.runner.experiments.experiment import load_experiment
 from p2p_tally.runner.experiments.payload import cell_bytes
-from p2p_tally.runner.experiments.sweep import Job, _manifest
+from p2p_tally.runner.experiments.sweep import Job, manifest
 from p2p_tally.runner.runs.run import RoundLine, Run
 
 
@@ -23,7 +23,7 @@ def make_sweep(
 ) -> Path:
     experiment = load_experiment(spec)
     out.mkdir(parents=True)
-    (out / "sweep.json").write_text(json.dumps(_manifest(experiment, experiment.cells, out, {}, notes)))
+    (out / "sweep.json").write_text(json.dumps(manifest(experiment, experiment.cells, out, {}, notes)))
     for number, cell in enumerate(experiment.cells):
         if cell.name in leave_out:
             continue
@@ -38,10 +38,10 @@ def make_sweep(
             ]
             run = Run(federation, [], lines, ["0"], 60.0, job.folder)
             job.folder.mkdir(parents=True)
-            job.config.write_text(job.wanted())
+            job.config.write_text(job.options())
             write_options(job.folder / "config.toml", federation, NodeSettings())
             (job.folder / "rounds.jsonl").write_text("".join(json.dumps(line.as_json()) + "\n" for line in lines))
-            (job.folder / "summary.json").write_text(json.dumps(plain(run.summary())))
+            (job.folder / "summary.json").write_text(json.dumps(json_value(run.summary())))
     return out
 
 

@@ -14,7 +14,7 @@ from p2p_tally.runner.experiments.experiment import load_experiment
 from p2p_tally.runner.experiments.sweep import LocalCells, choose, sweep
 from p2p_tally.runner.report.results import collect
 from p2p_tally.runner.report.sent_bytes import measure_runs
-from p2p_tally.runner.report.tables import cell_table, made_table
+from p2p_tally.runner.report.tables import cell_table, provenance_table
 from p2p_tally.runner.simulation.simulate import simulate
 
 MODEL = "mlp:8,mlp,mlp"
@@ -34,7 +34,7 @@ def test_the_summary_tells_the_models_apart(run_folder: Path) -> None:
     assert summary["tail_by_model"] == pytest.approx({"mlp:8": last[[0, 3]].mean(), "mlp": last[[1, 2]].mean()})
     assert tomllib.loads((run_folder / "config.toml").read_text())["model"] == MODEL
     again, made = simulate(small(model=MODEL, merge_every=0)), json.loads((run_folder / "made.json").read_text())
-    assert again.made.parameters == made["parameters"] == summary["parameters"]
+    assert again.provenance.parameters == made["parameters"] == summary["parameters"]
 
 
 def test_the_summary_of_one_model_says_nothing_of_it() -> None:
@@ -52,7 +52,7 @@ def test_a_report_has_the_smallest_and_the_largest(run_folder: Path) -> None:
     assert (smallest.mean, largest.mean) == pytest.approx((tails["mlp:8"], tails["mlp"]))
     table = cell_table(results)
     assert list(table.header)[2:4] == ["of the smallest models", "of the largest"]
-    assert ["**model**", f"{MODEL}, 610 / 4,810 parameters"] in made_table(results).rows
+    assert ["**model**", f"{MODEL}, 610 / 4,810 parameters"] in provenance_table(results).rows
     (measured,) = measure_runs([run_folder])
     assert measured.payload == measured.as_byte == 3 * 16 * 6  # to three neighbours, in six open rounds
 

@@ -17,7 +17,7 @@ from p2p_tally.ids import ranked_names
 from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.methods import METHODS
 from p2p_tally.learning.setup import prepare
-from p2p_tally.runner.runs.round_lines import Lines
+from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.runs.run import Run
 from p2p_tally.runner.simulation.simulate import Engine, EngineName, Exact, simulate
 from p2p_tally.runner.stacked import group as stacked_group
@@ -41,7 +41,7 @@ def play(engine: type[Exact] | type[Stacked], federation: Federation) -> tuple[R
     task, topology = prepare(federation), make_topology(federation)
     players: Engine = Exact(task, topology, "cpu") if engine is Exact else Stacked(task, topology, "cpu", threads=2)
     run = Run(task.federation, [str(name) for name in ranked_names(federation.nodes)])
-    players.play(Lines(task, run, []))
+    players.play(RoundLog(task, run, []))
     return run, torch.cat([learner.parameters.vector.clone() for learner in players.peers()])
 
 
@@ -162,7 +162,7 @@ def test_a_peer_that_has_diverged_stops_nobody(options: dict[str, Any]) -> None:
     runs, parameters = [], []
     for engine in (exact, stacked):
         runs.append(Run(task.federation, [str(name) for name in stacked.names]))
-        engine.play(Lines(task, runs[-1], []))
+        engine.play(RoundLog(task, runs[-1], []))
         parameters.append(torch.stack([learner.parameters.vector.clone() for learner in engine.peers()]))
     assert [line.sent for line in runs[0].lines] == [line.sent for line in runs[1].lines]
     np.testing.assert_allclose(runs[0].accuracy, runs[1].accuracy, atol=0.5 + 1e-9)
@@ -212,7 +212,7 @@ def test_peers_that_take_a_step_alone_keep_their_own_count() -> None:
     federation = fifty(warmup="auto", topology="line", nodes=7, rounds=30, lr=0.003, method="no-consensus")
     task = prepare(federation)
     engine = Stacked(task, make_topology(federation), "cpu", threads=1)
-    engine.play(Lines(task, Run(task.federation, [str(name) for name in engine.names]), []))
+    engine.play(RoundLog(task, Run(task.federation, [str(name) for name in engine.names]), []))
     assert len(set(engine.warmup)) > 1
 
 
@@ -299,7 +299,7 @@ def test_threads_and_blocks_change_no_bit(options: dict[str, Any], monkeypatch: 
 
     def digests(threads: int) -> list[str]:
         engine = Stacked(task, topology, "cpu", threads)
-        engine.play(Lines(task, Run(task.federation, [str(name) for name in engine.names]), []))
+        engine.play(RoundLog(task, Run(task.federation, [str(name) for name in engine.names]), []))
         return [learner.parameters.sha256() for learner in engine.peers()]
 
     one = digests(1)

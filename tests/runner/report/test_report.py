@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from runner_made_up import make_sweep
+from made_up_sweep import make_sweep
 
 from p2p_tally.errors import ConfigError, DataError, OperatorError
 from p2p_tally.runner.experiments.experiment import load_experiment
@@ -146,8 +146,8 @@ def test_runs_of_earlier_versions_are_read(bridge: Path, tmp_path: Path) -> None
     (old / "sweep.json").write_text(json.dumps(kept))
     [results] = collect([old])
     assert [one.claim for one in results.findings] == [one.claim for one in load_experiment("bridge-small").findings]
-    assert results.cells[0].runs[0].made.date is not None
-    assert results.cells[0].runs[0].made.engine is None
+    assert results.cells[0].runs[0].provenance.date is not None
+    assert results.cells[0].runs[0].provenance.engine is None
 
 
 def test_what_cannot_be_reported_is_one_line(bridge: Path, tmp_path: Path) -> None:

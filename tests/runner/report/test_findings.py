@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runner_made_up import make_sweep
+from made_up_sweep import make_sweep
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.runner.experiments.experiment import PRESETS, load_experiment, preset_names

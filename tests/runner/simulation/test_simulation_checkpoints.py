@@ -13,7 +13,7 @@ from p2p_tally.config import Federation, SimulationSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.runner.runs.folder import RunFolder
 from p2p_tally.runner.runs.run import RoundLine, Run
-from p2p_tally.runner.simulation import checkpoints as keeper
+from p2p_tally.runner.simulation import checkpoints as module
 from p2p_tally.runner.simulation.simulate import EngineName, simulate
 
 
@@ -29,7 +29,7 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def at_every_evaluated_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "MOST_OFTEN", 0)
+    monkeypatch.setattr(module, "LEAST_PAUSE", 0)
 
 
 def settings(out: Path) -> SimulationSettings:
@@ -180,10 +180,10 @@ class Spy:
         self.clock = clock
         self.saved: list[int] = []
 
-    def state(self) -> keeper.State:
-        return keeper.State({}, {})
+    def state(self) -> module.EngineState:
+        return module.EngineState({}, {})
 
-    def restore(self, round: int, state: keeper.State) -> None:
+    def restore(self, round: int, state: module.EngineState) -> None:
         raise AssertionError("nothing is taken up here")
 
     def save(self, checkpoint: Any) -> bool:
@@ -203,15 +203,15 @@ class Spy:
 def test_checkpoints_take_a_small_share_of_the_time(seconds: float, expected: list[int], tmp_path: Path) -> None:
     clock = [0.0]
     spy = Spy(clock)
-    lines: Any = type("FakeLines", (), {"total": keeper.Count(), "run": Run(small(rounds=200), [])})()
+    lines: Any = type("FakeLines", (), {"total": module.Count(), "run": Run(small(rounds=200), [])})()
     folder = RunFolder(tmp_path / "run")
     fake: Any = spy
-    kept = keeper.Keeper(spy, lines, folder, fake, seconds, lambda: clock[0])
+    kept = module.RunCheckpoints(spy, lines, folder, fake, seconds, lambda: clock[0])
     at: list[int] = []
     while clock[0] < 200:
         before = len(spy.saved)
         now = clock[0]
-        kept.hear(RoundLine(1, [], [], False, None, None, None, None, 0, 0, {}, {}))
+        kept.on_line(RoundLine(1, [], [], False, None, None, None, None, 0, 0, {}, {}))
         if len(spy.saved) > before:
             at.append(int(now))
         clock[0] += 1.0

@@ -7,21 +7,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from conftest import small
+from conftest import command, small, wait_until
 
 from p2p_tally.config import NodeSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.runner.ray.cells import Mirror
-from p2p_tally.runner.ray.cluster import QUIET, RayCluster, Request
-from p2p_tally.runner.ray.daemons import RayDaemons
-from p2p_tally.runner.ray.remote_process import Told
+from p2p_tally.runner.ray.cluster import QUIET, RayCluster, Resources
+from p2p_tally.runner.ray.daemons import listening_hosts
+from p2p_tally.runner.ray.remote_process import Output
 from p2p_tally.runner.simulation.simulate import simulate
 
 STORE = 80 << 20  # bytes of an object store, the least that Ray takes
@@ -85,17 +84,6 @@ def settings(out: Path) -> NodeSettings:
     return NodeSettings(out=out)
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "p2p_tally", *arguments]
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 def lines_of(folder: Path) -> list[dict[str, Any]]:
     """The record, without seconds."""
     lines = [json.loads(text) for text in (folder / "rounds.jsonl").read_text().splitlines()]
@@ -107,7 +95,7 @@ def test_cells_on_ray_are_those_of_a_simulation_here(
 ) -> None:
     file, out = tmp_path / "mine.toml", tmp_path / "out"
     file.write_text(MINE)
-    arguments = command("sweep", str(file), "--json", f"--out={out}", "--engine=ray", f"--ray-address={cluster}")
+    arguments = command("sweep", str(file), "--json", f"--out={out}", "--on=ray", f"--ray-address={cluster}")
     done = subprocess.run(arguments, capture_output=True, text=True, env=quiet_environment, check=False)
     assert done.returncode == 1, done.stderr
     assert "tally seed 0: done in" in done.stderr
@@ -131,7 +119,7 @@ def test_an_interrupted_cell_on_ray_goes_on_to_the_same_bits(
     file, out = tmp_path / "mine.toml", tmp_path / "out"
     file.write_text(MINE)
     arguments = ["sweep", str(file), "--cells=tally", "--set=rounds=600", "--set=eval-every=3", f"--out={out}"]
-    arguments += ["--checkpoint-seconds=0.01", "--engine=ray", f"--ray-address={cluster}"]
+    arguments += ["--checkpoint-seconds=0.01", "--on=ray", f"--ray-address={cluster}"]
     process = subprocess.Popen(
         command(*arguments), env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -168,7 +156,7 @@ LAUNCHED = ["--nodes=4", "--rounds=12", "--warmup=2", "--merge-every=4", "--loca
 def test_nodes_launched_on_ray_are_spread_and_equal_simulated_ones(
     cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
 ) -> None:
-    out, on_ray = tmp_path / "launched", ["--engine=ray", f"--ray-address={cluster}", "--json"]
+    out, on_ray = tmp_path / "launched", ["--on=ray", f"--ray-address={cluster}", "--json"]
     done = subprocess.run(
         command("launch", *LAUNCHED, f"--out={out}", *on_ray),
         capture_output=True, text=True, env=quiet_environment, check=False,
@@ -188,7 +176,7 @@ def test_nodes_launched_on_ray_are_spread_and_equal_simulated_ones(
 def test_a_launch_on_ray_is_stopped_and_goes_on(
     cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
 ) -> None:
-    out, on_ray = tmp_path / "stopped", ["--engine=ray", f"--ray-address={cluster}", "--json"]
+    out, on_ray = tmp_path / "stopped", ["--on=ray", f"--ray-address={cluster}", "--json"]
     options = [*LAUNCHED, "--nodes=2", "--rounds=200"]
     process = subprocess.Popen(
         command("launch", *options, "--eval-every=5", "--checkpoint-every=5", f"--out={out}", *on_ray),
@@ -218,7 +206,7 @@ def test_a_node_whose_machine_is_lost_is_named_and_the_others_finish(
     out = tmp_path / "run"
     options = [*LAUNCHED, "--nodes=3", "--rounds=200", "--eval-every=5"]
     process = subprocess.Popen(
-        command("launch", *options, f"--out={out}", "--engine=ray", f"--ray-address={cluster}"),
+        command("launch", *options, f"--out={out}", "--on=ray", f"--ray-address={cluster}"),
         env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     record = out / "rounds.jsonl"
@@ -232,7 +220,7 @@ def test_a_node_whose_machine_is_lost_is_named_and_the_others_finish(
     assert "node-2 did not finish, the others did: node-2 ended with code 1: lost: " in stderr.splitlines()[-1]
     summary = json.loads((out / "summary.json").read_text())
     assert summary["accuracy"][2] is None and None not in summary["accuracy"][:2]
-    node.wait(30)  # by its lifeline
+    node.wait(30)  # its parent pipe has closed
     shutil.rmtree(left)  # which a lost machine cannot
 
 
@@ -241,7 +229,7 @@ def test_a_node_that_dies_before_it_begins_is_not_waited_for(
 ) -> None:
     options = [*LAUNCHED, "--nodes=3", f"--out={tmp_path / 'run'}"]
     process = subprocess.Popen(
-        command("launch", *options, "--engine=ray", f"--ray-address={cluster}"),
+        command("launch", *options, "--on=ray", f"--ray-address={cluster}"),
         env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_until(lambda: daemon_process("node-1"), "no node was started")
@@ -257,9 +245,9 @@ def test_a_node_that_dies_before_it_begins_is_not_waited_for(
 def test_nodes_of_several_machines_need_the_operators_word() -> None:
     several = ["10.0.0.1", "10.0.0.2", "10.0.0.1"]
     with pytest.raises(ConfigError, match="the nodes are on 2 machines, and nothing between them is encrypted"):
-        RayDaemons("local", Request("node"), 3, insecure=False)._hosts(several)
-    assert RayDaemons("local", Request("node"), 3, insecure=True)._hosts(several) == several
-    assert RayDaemons("local", Request("node"), 2, insecure=False)._hosts(["10.0.0.1"] * 2) == ["127.0.0.1"] * 2
+        listening_hosts(several, insecure=False)
+    assert listening_hosts(several, insecure=True) == several
+    assert listening_hosts(["10.0.0.1"] * 2, insecure=False) == ["127.0.0.1"] * 2
 
 
 def test_a_mirror_cut_off_at_any_moment_can_be_gone_on_with(tmp_path: Path) -> None:
@@ -270,7 +258,7 @@ def test_a_mirror_cut_off_at_any_moment_can_be_gone_on_with(tmp_path: Path) -> N
     mirror = Mirror(folder, tmp_path / "log")
     for round in range(1, 6):
         files = {f"run/checkpoints/checkpoint-{round:08d}.safetensors": b"%d" % round} if round < 5 else {}
-        mirror.take(Told(json.dumps({"round": round}), files))
+        mirror.receive(Output(json.dumps({"round": round}), files))
     assert sorted(path.read_bytes() for path in (folder / "checkpoints").iterdir()) == [b"3", b"4"]
     assert mirror.contents().keys() == {
         "run/rounds.jsonl",
@@ -280,12 +268,12 @@ def test_a_mirror_cut_off_at_any_moment_can_be_gone_on_with(tmp_path: Path) -> N
 
     # Checkpoint 4 was damaged: the run went on after round 3.
     again = Mirror(folder, tmp_path / "log")
-    again.take(Told(json.dumps({"round": 4})))
+    again.receive(Output(json.dumps({"round": 4})))
     assert record() == [1, 2, 3, 4]
-    again.take(Told(json.dumps({"round": 5}), {"run/checkpoints/checkpoint-00000005.safetensors": b"5"}))
+    again.receive(Output(json.dumps({"round": 5}), {"run/checkpoints/checkpoint-00000005.safetensors": b"5"}))
     assert record() == [1, 2, 3, 4, 5]
-    again.take(
-        Told("", {"run/summary.json": b'{"run": "elsewhere"}', "run/rounds.jsonl": b'{"round": 9}\n', "log": b"x"}, 0)
+    again.receive(
+        Output("", {"run/summary.json": b'{"run": "elsewhere"}', "run/rounds.jsonl": b'{"round": 9}\n', "log": b"x"}, 0)
     )
     assert record() == [9]
     assert json.loads((folder / "summary.json").read_text()) == {"run": str(folder)}
@@ -296,11 +284,11 @@ def test_a_mirror_cut_off_at_any_moment_can_be_gone_on_with(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--engine=dask"], "--engine dask: accepted is local or ray"),
-        (["--engine=ray", "--cpus-per-cell=1.5"], "--cpus-per-cell 1.5: accepted is a number from 0 to 1, or a whole"),
-        (["--engine=ray", "--gpus-per-cell=-1"], "--gpus-per-cell -1: accepted is a number from 0 to 1, or a whole"),
-        (["--engine=ray", "--ray-address=ray://x:1"], "--ray-address ray://x:1: accepted is local, auto, or"),
-        (["--engine=ray", "--ray-address=127.0.0.1:1"], "--ray-address 127.0.0.1:1: [Errno "),
+        (["--on=dask"], "--on dask: accepted is local or ray"),
+        (["--on=ray", "--cpus-per-cell=1.5"], "--cpus-per-cell 1.5: accepted is a number from 0 to 1, or a whole"),
+        (["--on=ray", "--gpus-per-cell=-1"], "--gpus-per-cell -1: accepted is a number from 0 to 1, or a whole"),
+        (["--on=ray", "--ray-address=ray://x:1"], "--ray-address ray://x:1: accepted is local, auto, or"),
+        (["--on=ray", "--ray-address=127.0.0.1:1"], "--ray-address 127.0.0.1:1: [Errno "),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
@@ -315,8 +303,8 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, tmp_path: Pat
 
 def test_without_ray_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r'--engine ray: needs Ray; install it with: pip install "p2p-tally\[ray\]"'):
-        RayCluster("local", Request("cell")).__enter__()
+    with pytest.raises(ConfigError, match=r'--on ray: needs Ray; install it with: pip install "p2p-tally\[ray\]"'):
+        RayCluster("local", Resources("cell")).__enter__()
 
 
 def test_a_sweep_of_this_machine_never_loads_ray(quiet_environment: dict[str, str]) -> None:

@@ -6,23 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from conftest import small
+from conftest import command, small, wait_until
 
 from p2p_tally.config import ServiceSettings, parse_options, read_options
 from p2p_tally.ids import NodeName
-from p2p_tally.runner.launch.daemons import Child, LocalDaemons, Plan
+from p2p_tally.runner.launch.daemons import LaunchedNode, LaunchPlan, LocalDaemons
 from p2p_tally.runner.launch.launcher import LaunchFailed, launch
 from p2p_tally.runner.simulation.simulate import simulate
 
 OPTIONS = ["--nodes=3", "--rounds=60", "--warmup=4", "--merge-every=20", "--local-steps=2", "--eval-every=7"]
-
-
-def command(name: str, *options: str) -> list[str]:
-    return [sys.executable, "-m", "p2p_tally", name, *options]
 
 
 def run_json(arguments: list[str], environment: dict[str, str]) -> dict[str, object]:
@@ -43,13 +38,6 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except FileNotFoundError:
         return True
-
-
-def wait_until(condition, seconds: float, what: str) -> None:  # type: ignore[no-untyped-def]
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
 
 
 def test_launched_equals_simulated(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
@@ -92,7 +80,7 @@ def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
         env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        wait_until(lambda: list(folder.glob("checkpoints/*/checkpoint-*.safetensors")), 120, "no checkpoint")
+        wait_until(lambda: list(folder.glob("checkpoints/*/checkpoint-*.safetensors")), "no checkpoint")
         daemons = children_of(process.pid)
         assert len(daemons) == 3
         process.send_signal(signal.SIGINT)
@@ -118,13 +106,13 @@ def test_a_killed_launcher_takes_its_daemons_along(tmp_path: Path, quiet_environ
         env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        wait_until(lambda: len(list(folder.glob("node-*.pid"))) == 3, 60, "daemons did not start")
+        wait_until(lambda: len(list(folder.glob("node-*.pid"))) == 3, "daemons did not start")
         daemons = children_of(process.pid)
-        wait_until(lambda: all("link up" in path.read_text() for path in folder.glob("node-*.log")), 60, "no links")
+        wait_until(lambda: all("link up" in path.read_text() for path in folder.glob("node-*.log")), "no links")
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: all(gone(pid) for pid in daemons), 60, "a daemon outlived its launcher")
+    wait_until(lambda: all(gone(pid) for pid in daemons), "a daemon outlived its launcher")
 
 
 def test_a_node_that_dies_is_named_and_the_others_finish(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
@@ -134,7 +122,7 @@ def test_a_node_that_dies_is_named_and_the_others_finish(tmp_path: Path, quiet_e
         env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        wait_until(lambda: list(folder.glob("checkpoints/node-2/checkpoint-*")), 120, "no checkpoint")
+        wait_until(lambda: list(folder.glob("checkpoints/node-2/checkpoint-*")), "no checkpoint")
         os.kill(int((folder / "node-2.pid").read_text()), signal.SIGKILL)
         _, stderr = process.communicate(timeout=120)
     finally:
@@ -159,7 +147,7 @@ def test_a_node_that_dies_before_it_begins_is_named_at_once_and_the_others_finis
     )  # fmt: skip
     try:
         pid = folder / "node-1.pid"
-        wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), 60, "daemons did not start")
+        wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), "daemons did not start")
         os.kill(int(pid.read_text()), signal.SIGKILL)
         assert process.stderr is not None
         said = next(line for line in process.stderr if "node-1" in line)
@@ -179,12 +167,15 @@ def test_a_node_that_dies_before_it_begins_is_named_at_once_and_the_others_finis
 def test_a_node_that_fails_at_the_start_is_named_and_the_others_finish(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class OneFails(LocalDaemons):
-        """Places in which node-1 gets a socket that it cannot listen on."""
+    class NoSocket(LaunchPlan):
+        """Gives node-1 a descriptor that is no socket: its standard input."""
 
-        async def _start(self, plan: Plan, rank: int, addresses: dict[NodeName, str], descriptor: int) -> Child:
-            with (tmp_path / "no-socket").open("w") as file:
-                return await super()._start(plan, rank, addresses, file.fileno() if rank == 1 else descriptor)
+        def arguments(self, rank: int, addresses: dict[NodeName, str], descriptor: int, *paths: str) -> list[str]:
+            return super().arguments(rank, addresses, 0 if rank == 1 else descriptor, *paths)
+
+    class OneFails(LocalDaemons):
+        async def spawn(self, plan: LaunchPlan, launched: list[LaunchedNode]) -> None:
+            await super().spawn(NoSocket(plan.names, plan.out, plan.resume_round), launched)
 
     settings = ServiceSettings(out=tmp_path / "run")
     with caplog.at_level(logging.WARNING), pytest.raises(LaunchFailed, match="node-1 did not finish, the others did"):
@@ -212,7 +203,7 @@ def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dic
     ("options", "message"),
     [
         (["--resume=nowhere"], "--resume nowhere: no config.toml there; accepted is the folder of a stopped run"),
-        (["--resume=nowhere", "--nodes=3"], "--resume: goes on with the run as it was; accepted beside it is --engine"),
+        (["--resume=nowhere", "--nodes=3"], "--resume: goes on with the run as it was; accepted beside it is --on"),
         (["--model=mlp,cnn"], "--model mlp,cnn: --method tally with --merge-every 50 averages parameters"),
         (["--nodes=7", "--topology=gossip", "--degree=3"], "gossip of 7: degree 3 is not possible; accepted: 2, 4, 6"),
         (["--merge-over=ring", "--topology=star"], "--merge-over ring: no ring of links through all 8 nodes"),
@@ -236,7 +227,7 @@ import os
 from torch import nn
 
 def model(input_shape, classes):
-    print("hello from my model")
+    print("hello from my model, threads:", os.environ["OMP_NUM_THREADS"])
     os.write(1, b"and from its library\\n")
     return nn.Sequential(nn.Flatten(), nn.Linear(input_shape[0], classes))
 """
@@ -250,13 +241,14 @@ def test_what_a_model_prints_is_not_taken_for_a_line_of_ours(
     (tmp_path / "prints.py").write_text(body)
     done = subprocess.run(
         command(how, *OPTIONS, "--model=prints:model", "--json", f"--out={tmp_path / 'out'}"),
-        capture_output=True, text=True, env=quiet_environment, cwd=tmp_path, check=False,
+        capture_output=True, text=True, env={**quiet_environment, "OMP_NUM_THREADS": "2"}, cwd=tmp_path, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["accuracy"]) == 3
     if how == "launch":
         assert "node-0 printed: and from its library" in done.stderr
-        assert "hello from my model" in (tmp_path / "out/node-0.log").read_text()
+        # Whatever the launcher has: a child has one thread.
+        assert "hello from my model, threads: 1\n" in (tmp_path / "out/node-0.log").read_text()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a limit on the size of files is Unix's")

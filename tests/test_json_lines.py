@@ -1,7 +1,8 @@
-"""Lines on a disk that may be full."""
+"""JSON lines: what they hold, standard output that is kept for them, and a disk that may be full."""
 
 import errno
 import logging
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p_tally.line_file import LineFile
+from p2p_tally.json_lines import LineFile, json_value, stdout_for_lines, write_line
+
+
+def test_json_has_no_nan_and_no_infinity() -> None:
+    values = {"a": [1.5, math.nan], "b": (math.inf, -math.inf, 2), "c": {"d": "NaN", "e": None, "f": True}}
+    assert json_value(values) == {"a": [1.5, None], "b": [None, None, 2], "c": {"d": "NaN", "e": None, "f": True}}
+
+
+def test_standard_output_is_kept_for_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    write_line("before")
+    with stdout_for_lines():
+        print("from a model")
+        write_line("a line")
+    print("after")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("before\na line\nafter\n", "from a model\n")
 
 
 class Disk:

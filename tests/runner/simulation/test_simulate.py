@@ -20,12 +20,12 @@ from p2p_tally.ids import NodeName
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import METHODS
 from p2p_tally.node.links import memory
-from p2p_tally.runner.experiments.experiment import Cell, Facts
+from p2p_tally.runner.experiments.experiment import ByteFacts, Cell
 from p2p_tally.runner.experiments.payload import cell_bytes
 from p2p_tally.runner.simulation import simulate as module
 from p2p_tally.runner.simulation.simulate import simulate
 
-DIGITS = Facts(classes=10, parameters=4810)
+DIGITS = ByteFacts(classes=10, parameters=4810)
 
 
 def test_the_same_federation_gives_the_same_bits() -> None:
