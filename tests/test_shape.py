@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,31 +27,6 @@ ALLOWED = [
     ("p2p_tally/node/service/logs.py", "root.handlers", "logging: in place of the handlers that are there"),
     ("p2p_tally/cli_options.py", "wrapper.__*__", "inspect: the signature that typer makes options from"),
 ]
-
-# What the redesign has not reached yet. A file that is mended is taken out of this list.
-PENDING_ASSIGNMENTS = {
-    "p2p_tally/cli.py",
-    "p2p_tally/node/links/websocket.py",
-    "p2p_tally/node/node.py",
-    "p2p_tally/node/service/daemon.py",
-    "p2p_tally/node/service/recorder.py",
-    "p2p_tally/node/step/relay.py",
-    "runner/simulation/simulate.py",
-}
-PENDING_SIZE = {
-    "p2p_tally/config.py",
-    "p2p_tally/node/links/websocket.py",
-    "p2p_tally/node/node.py",
-    "p2p_tally/node/service/daemon.py",
-    "p2p_tally/node/step/mailbox.py",
-    "runner/stacked/engine.py",
-}
-
-
-def sources(pending: set[str]) -> list[Any]:
-    """Every source as a test's parameter; those that are pending may fail."""
-    late = pytest.mark.xfail(reason="the redesign has not reached this file yet", strict=False)
-    return [pytest.param(path, id=str(path), marks=[late] if path.as_posix() in pending else []) for path in SOURCES]
 
 
 def assignments(source: str) -> Iterator[tuple[int, str]]:
@@ -165,7 +139,7 @@ def test_an_object_may_change_itself_and_be_filled_where_it_is_made(source: str)
     assert list(assignments(source)) == []
 
 
-@pytest.mark.parametrize("path", sources(PENDING_ASSIGNMENTS))
+@pytest.mark.parametrize("path", SOURCES)
 def test_no_attribute_of_another_object_is_assigned(path: Path) -> None:
     found = [
         f"{path}:{line}: {text}"
@@ -175,7 +149,7 @@ def test_no_attribute_of_another_object_is_assigned(path: Path) -> None:
     assert not found, "give it to the constructor, or call a method that changes it:\n" + "\n".join(found)
 
 
-@pytest.mark.parametrize("path", sources(PENDING_SIZE))
+@pytest.mark.parametrize("path", SOURCES)
 def test_a_module_can_be_read_in_one_sitting(path: Path) -> None:
     lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
     assert lines <= (NODE_LINES if path == NODE else MOST_LINES)
@@ -197,8 +171,6 @@ def test_the_sources_are_found() -> None:
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.name == "__init__.py"], ids=str)
 def test_a_package_says_what_it_is_for(path: Path) -> None:
-    if path.parts[:2] == ("p2p_tally", "node"):
-        pytest.xfail("the redesign has not reached these packages yet")
     assert ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8")))
 
 

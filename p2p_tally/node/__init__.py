@@ -1,0 +1,1 @@
+"""One node: the round, and what it needs to play it with others."""

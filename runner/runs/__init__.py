@@ -1,0 +1,1 @@
+"""What a run leaves behind: its rounds, its summary, its folder, and how it was made."""
