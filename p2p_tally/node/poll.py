@@ -41,13 +41,13 @@ class Poll:
     async def hear(self, round: int, own: Answer) -> dict[NodeName, Answer]:
         """Send this node's answer, hear the others'; all at hand, in order of name."""
         ballots = self._ballots
-        if not ballots.can_say(own):  # the others wait for a message all the same: none of the probes right
+        if not ballots.can_encode(own):  # the others wait for a message all the same: none of the probes right
             log.warning("round %d: the model has diverged, no ballot", round, extra={"event": "diverged"})
             heard = await self._step.hear(round, Ready(round, 0, ballots.count))
         else:
             labels = self._learner.probes.labels_of(round) if ballots.needs_labels else None
             heard = await self._step.hear(round, Vote(round, ballots.encode(own, labels)))
-            heard[self._name] = ballots.heard(own)
+            heard[self._name] = ballots.as_decoded(own)
         return {peer: heard[peer] for peer in in_order(heard) if not isinstance(heard[peer], Ready)}
 
     def with_quorum(self, now: Channel, round: int, votes: int) -> Channel:

@@ -1,6 +1,6 @@
 """A node's answer for the probes of a round as bytes: votes (byte-aligned, packed or coded), top-k, soft labels.
 
-The decoder trusts nothing: exact length, every index below C, padding zero, probabilities that are probabilities.
+The decoder checks everything: the exact length, every class below C, zero padding, rows that are probabilities.
 """
 
 from dataclasses import dataclass
@@ -18,23 +18,23 @@ Answer = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 
 def index_bytes(classes: int) -> int:
-    """b_C: bytes that name one of C classes."""
+    """b_C: bytes for the index of one of C classes."""
     return 1 if classes <= 256 else 2
 
 
 @dataclass(frozen=True)
 class BallotFormat:
-    """How a federation writes its ballots: `count` probes of `classes` classes."""
+    """How a federation writes its ballots. A ballot answers `count` probes, each with `classes` classes."""
 
     form: Form
     count: int
     classes: int
     k: int = 1
-    precision: Precision = "float32"  # of probabilities
+    precision: Precision = "float32"  # of the probabilities
 
     @property
     def largest(self) -> int:
-        """The length of every ballot in this form; of a coded one, the most it can have."""
+        """The length of a ballot in bytes; the coded form varies, and this is its maximum."""
         match self.form:
             case "byte":
                 return self.count * index_bytes(self.classes)
@@ -43,7 +43,7 @@ class BallotFormat:
             case "coded":
                 return packed_size(self.count, self.classes) + 1
             case "top-k":
-                # A single class is certain once its distribution sums to 1: no probability is sent for it.
+                # With k = 1 the one probability must be 1, so it is not sent.
                 each = index_bytes(self.classes) + (width(self.precision) if self.k > 1 else 0)
                 return self.count * self.k * each
             case "soft":
@@ -51,17 +51,17 @@ class BallotFormat:
 
     @property
     def needs_labels(self) -> bool:
-        """Whether the probes' labels are used in writing and reading: what all peers know need not be sent."""
+        """Whether encoding and decoding use the probes' labels. All peers know them, so they make ballots shorter."""
         return self.form == "coded"
 
     @staticmethod
-    def can_say(answer: Answer) -> bool:
-        """Whether there is a ballot for this answer: a model that has diverged has no probabilities."""
+    def can_encode(answer: Answer) -> bool:
+        """Whether this answer has a ballot: it has none if the model diverged and its outputs are not finite."""
         probabilities = answer[1] if isinstance(answer, tuple) else answer
         return bool(np.isfinite(probabilities).all())
 
     def encode(self, answer: Answer, labels: np.ndarray | None = None) -> bytes:
-        """`labels` are the probes' own, -1 where there is none: what all peers know need not be sent."""
+        """`labels`: those of the probes, -1 for a probe without one. Only the coded form uses them."""
         if isinstance(answer, tuple):
             indices, probabilities = answer
             tail = write(probabilities, self.precision) if self.k > 1 else b""
@@ -92,8 +92,8 @@ class BallotFormat:
             case "soft":
                 return read(ballot, self.precision, self.classes)
 
-    def heard(self, answer: Answer) -> Answer:
-        """An answer as its ballot's readers have it. Who wrote it tallies this one too, or tallies would differ."""
+    def as_decoded(self, answer: Answer) -> Answer:
+        """This answer after encoding and decoding. The sender tallies this one too, so that all tallies are equal."""
         if self.precision == "float32":
             return answer
         if isinstance(answer, tuple):

@@ -1,7 +1,7 @@
 """Bit fields of a ballot, written and read as whole numpy arrays.
 
-Owns three ways to lay integers down as bits (fixed width, Rice, flags). Knows nothing of votes or labels;
-reading trusts nothing and raises BallotError when the bits are not there or say too much.
+There are three codes: fixed width, Rice, and flags. This module knows nothing of votes or labels. The reader checks
+everything, and raises a BallotError if bits are missing or a value is out of range.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ Bits = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-RICE_WIDTH = 5  # bits that say how many low bits a Rice code keeps: up to 31
+RICE_WIDTH = 5  # bits for the Rice parameter, the number of low bits: 0 to 31
 
 
 def to_bits(values: Ints, width: int) -> Bits:
@@ -29,7 +29,7 @@ def from_bits(bits: Bits, count: int, width: int) -> Ints:
 
 
 def steps(values: Ints, start: int) -> Ints:
-    """How far each value is from the one before it, the first from `start` (np.diff's prepend is slow)."""
+    """Differences between each value and the one before it, for the first `start` (np.diff with prepend is slow)."""
     distances = values.copy()
     distances[1:] -= values[:-1]
     distances[:1] -= start
@@ -60,18 +60,18 @@ class BitWriter:
         self.fixed(np.array([value], dtype=np.int64), width)
 
     def unary(self, values: Ints) -> None:
-        """Each value as that many zeros and a one."""
+        """A value v as v zeros and a one."""
         ends = np.cumsum(values + 1) - 1
         bits = np.zeros(int(ends[-1]) + 1 if len(ends) else 0, dtype=np.uint8)
         bits[ends] = 1
         self._parts.append(bits)
 
     def rice(self, values: Ints) -> None:
-        """Small values in few bits: low bits as they are, the rest in unary, each kind in a run of its own
-        so that a reader needs no loop over values."""
+        """Rice code: small values take few bits. Low bits are written as they are, the rest in unary. All unary parts
+        come first, then all low bits, so that a reader needs no loop over the values."""
         if not len(values):
             return
-        # The best split is within one of log2 of the mean; the exact sizes decide.
+        # The best number of low bits is within one of log2 of the mean: compute the exact size of those three.
         near = (int(values.sum()) // len(values)).bit_length()
         low = min(range(max(0, near - 1), near + 2), key=lambda low: _rice_size(values, low))
         self.number(low, RICE_WIDTH)
@@ -79,7 +79,7 @@ class BitWriter:
         self.fixed(values & ((1 << low) - 1), low)
 
     def flags(self, flags: Bools) -> None:
-        """Yes or no each: which of the two is rarer, how often it comes, and the gaps between."""
+        """Yes or no for each: which of the two is rarer, how many of it there are, and the gaps between them."""
         if not len(flags):
             return
         rare = bool(2 * np.count_nonzero(flags) <= len(flags))
@@ -89,7 +89,7 @@ class BitWriter:
         self.rice(steps(where, -1) - 1)
 
     def to_bytes(self) -> bytes:
-        """All that was written, filled up with zero bits to whole bytes."""
+        """Everything written, padded with zero bits to whole bytes."""
         return np.packbits(np.concatenate([*self._parts, np.zeros(0, np.uint8)])).tobytes()
 
 
@@ -144,7 +144,7 @@ class BitReader:
         return flags
 
     def finish(self) -> int:
-        """The number of bytes read; the bits that fill up the last one must be zero."""
+        """The number of bytes read. Padding bits in the last one must be zero."""
         end = -(-self._at // 8) * 8
         if self._bits[self._at : end].any():
             raise BallotError("padding bits that are not zero", reason="ballot-padding")

@@ -1,8 +1,8 @@
-"""A run of parameters, or of their change since the last merge, <-> bytes: float32, bfloat16, or int8 in blocks; all
-of it, or only its largest values.
+"""Runs of parameters, or of their changes since the last merge, as bytes and back.
 
-Every precision is arithmetic on single elements, so that one run gives the same bytes, and those bytes the same
-values, on any machine. Nothing gets past `decode` that could not be added up.
+Precision: float32, bfloat16, or int8 in blocks. Either all values are sent or only the largest. All arithmetic is
+element by element, so the same run gives the same bytes on every machine, and the same bytes the same values. What
+`decode` returns is always finite.
 """
 
 import math
@@ -17,14 +17,14 @@ from p2p_tally.protocol import indices
 
 Precision = Literal["float32", "bfloat16", "int8"]
 
-# Values of int8 that share a scale. Half as many would gain a tenth of the rounding error and cost another 0.8 % of
-# the float32 bytes.
+# int8 values that share a scale. Half as many would reduce the rounding error by a tenth and cost another 0.8 % of the
+# float32 bytes.
 BLOCK = 256
 LEVELS = 127  # steps on either side of 0
 
-# What is larger is no parameter that training could go on from; below this nothing here can overflow.
+# Training could not continue from a larger parameter; with smaller ones nothing here can overflow.
 LARGEST = np.float32(2.0**120)
-# A block whose largest value is smaller is sent as zeros: its scale would have lost digits, or be 0 itself.
+# A block whose largest value is smaller is sent as zeros: its scale would lose precision or become 0.
 SMALLEST = np.float32(2.0**-100)
 
 
@@ -38,20 +38,20 @@ class ChangeFormat:
     """How the peers of a federation write the runs of a merge. Both sides know how many values a run has."""
 
     precision: Precision = "float32"
-    top_k: float = 0.0  # the share of a run's values that is sent, the largest; 0: all
+    top_k: float = 0.0  # the share of a run's values that is sent, the largest ones; 0: all values
 
     @property
     def plain(self) -> bool:
-        """Whether parameters go as they are: nothing is rounded or left out."""
+        """Whether parameters are sent as they are: nothing is rounded or left out."""
         return self.precision == "float32" and not self.top_k
 
     @property
     def dense(self) -> Self:
-        """The same with every value sent: for what is no change."""
+        """The same with every value sent: for parameters, which are not changes."""
         return replace(self, top_k=0.0)
 
     def chosen(self, count: int) -> int:
-        """How many values of a run are sent. All, where naming some would take as many bytes."""
+        """How many values of a run are sent. All of them, if sending some with their positions would not be shorter."""
         return _chosen(self, count)
 
     def size(self, count: int) -> int:
@@ -77,7 +77,7 @@ class ChangeFormat:
         return indices.encode(places, len(values)) + self._encode_values(values[places])
 
     def decode(self, data: bytes, count: int) -> np.ndarray:
-        """The run [n] that was sent, up to rounding, 0 where nothing was; or a ParameterError."""
+        """The run [n] that was sent, as rounded, with 0 for values not sent; or a ParameterError."""
         if len(data) != self.size(count):
             raise ParameterError(
                 f"{len(data)} bytes instead of {self.size(count)} for {count} parameters", reason="shape"
@@ -92,7 +92,7 @@ class ChangeFormat:
         return values
 
     def rounded(self, values: np.ndarray) -> np.ndarray:
-        """What receivers make of the runs [..., n], without the bytes between."""
+        """The runs [..., n] as receivers decode them, without making the bytes."""
         k = self.chosen(values.shape[-1])
         if k == values.shape[-1]:
             return self._rounded_values(values)
@@ -101,7 +101,7 @@ class ChangeFormat:
         restored[chosen] = self._rounded_values(values[chosen].reshape(*values.shape[:-1], k)).ravel()
         return restored
 
-    # --- values one by one, whichever they are
+    # --- the chosen values
 
     def _encode_values(self, values: np.ndarray) -> bytes:
         match self.precision:
@@ -139,7 +139,7 @@ class ChangeFormat:
                 return _from_int8(*_to_int8(values))
 
 
-@lru_cache(maxsize=256)  # a merge has runs of two or three lengths, and asks for each of them often
+@lru_cache(maxsize=256)  # a merge has runs of two or three lengths only
 def _chosen(coding: ChangeFormat, count: int) -> int:
     if not coding.top_k or not count:
         return count
@@ -148,7 +148,7 @@ def _chosen(coding: ChangeFormat, count: int) -> int:
 
 
 def _largest(values: np.ndarray, k: int) -> np.ndarray:
-    """Which k of each row [..., n] are largest in size; of equal ones the first."""
+    """Which k of each row [..., n] are largest in absolute value; of equal ones the first."""
     sizes = np.abs(values)
     least = np.partition(sizes, -k, axis=-1)[..., -k, None]  # the size of the k-th
     above = sizes > least
@@ -159,7 +159,7 @@ def _largest(values: np.ndarray, k: int) -> np.ndarray:
 
 
 def _to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """The upper halves of float32 [..., n], rounded to the nearest and, in the middle, to the even one."""
+    """The upper halves of float32 [..., n], rounded to nearest, ties to even."""
     bits = np.ascontiguousarray(values).view(np.uint32)
     upper = bits >> 16
     upper &= 1
@@ -176,7 +176,7 @@ def _from_bfloat16(upper: np.ndarray) -> np.ndarray:
 
 
 def _to_int8(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Steps [..., n] and the scale of each block [..., blocks]."""
+    """Integers [..., n] and the scale of each block [..., blocks]."""
     count = values.shape[-1]
     cut = _blocks(values)  # [..., blocks, BLOCK]
     peaks = np.abs(cut).max(-1)  # [..., blocks]
@@ -195,7 +195,7 @@ def _from_int8(steps: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 def _blocks(values: np.ndarray) -> np.ndarray:
-    """Rows [..., n] as [..., blocks, BLOCK], filled up with zeros."""
+    """Rows [..., n] as [..., blocks, BLOCK], padded with zeros."""
     count = values.shape[-1]
     blocks = -(-count // BLOCK)
     if count % BLOCK:

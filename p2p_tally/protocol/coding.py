@@ -1,7 +1,7 @@
-"""The coded ballot: as few bytes as the votes need, lossless, each one decodable by itself.
+"""The coded ballot: lossless, as few bytes as possible, and each ballot can be decoded by itself.
 
-Owns the first byte, which says how the rest is written, and the rule that the smallest form is sent. The
-forms are packed.py, enumerative.py (exact, for few votes or few mistakes) and guesses.py (the rest).
+The first byte says which code the rest uses; the shortest is sent. The codes: packed.py, enumerative.py (optimal, for
+few votes or few wrong votes) and predictive.py (for the rest).
 """
 
 from typing import Any
@@ -13,15 +13,15 @@ from p2p_tally.errors import BallotError
 from p2p_tally.protocol.bits import Ints
 from p2p_tally.protocol.enumerative import FIRST_BYTE, decode_ranked, encode_ranked
 from p2p_tally.protocol.packed import class_indices, decode_packed, encode_packed, packed_size
-from p2p_tally.protocol.predictive import decode_guessed, encode_guessed
+from p2p_tally.protocol.predictive import decode_predictive, encode_predictive
 from p2p_tally.protocol.predictive_choice import likely_smallest
 
-PACKED = 0  # the first byte of a packed ballot; 1 to 7 are guesses.Scheme, the rest are ranks
-SHORT = 12  # bytes; a guessed ballot is hardly ever shorter
+PACKED = 0  # the first byte of a packed ballot; 1 to 7 are for predictive.Scheme, 8 to 255 for ranked ballots
+SHORT = 12  # bytes; a predictive ballot is hardly ever shorter
 
 
 def encode_coded(votes: NDArray[np.integer[Any]], classes: int, labels: NDArray[np.integer[Any]] | None) -> bytes:
-    """The votes in at most one byte more than packed. `labels` has a class a vote, -1 where none is known."""
+    """The votes, in at most one byte more than packed. `labels`: a class for each vote, -1 if it is unknown."""
     votes = class_indices(votes, classes)
     labels = _known(labels, len(votes), classes)
     ballots = [bytes([PACKED]) + encode_packed(votes, classes)]
@@ -29,15 +29,15 @@ def encode_coded(votes: NDArray[np.integer[Any]], classes: int, labels: NDArray[
     if ranked is not None:
         ballots.append(ranked)
     if min(map(len, ballots)) > SHORT:
-        ballots.append(encode_guessed(likely_smallest(votes, classes, labels), votes, classes, labels))
+        ballots.append(encode_predictive(likely_smallest(votes, classes, labels), votes, classes, labels))
     return min(ballots, key=len)
 
 
 def decode_coded(data: bytes, count: int, classes: int, labels: NDArray[np.integer[Any]] | None) -> Ints:
     """The votes, as int64, each below `classes`; or BallotError.
 
-    Only `data` is the peer's; the rest is the receiver's own. Whatever the bytes say, time and memory stay in
-    proportion to count + classes.
+    Only `data` comes from the peer; the receiver knows the rest. Whatever the bytes are, time and memory are
+    proportional to count + classes.
     """
     labels = _known(labels, count, classes)
     if not 0 < len(data) <= 1 + packed_size(count, classes):
@@ -46,7 +46,7 @@ def decode_coded(data: bytes, count: int, classes: int, labels: NDArray[np.integ
         return decode_packed(data[1:], count, classes)
     if data[0] >= FIRST_BYTE:
         return decode_ranked(data, classes, labels)
-    return decode_guessed(data, classes, labels)
+    return decode_predictive(data, classes, labels)
 
 
 def _known(labels: NDArray[np.integer[Any]] | None, count: int, classes: int) -> Ints:

@@ -1,23 +1,23 @@
-"""How long to wait for a neighbour: a policy as a pure function of the waits seen so far."""
+"""How long to wait for a neighbour: a pure function of earlier waits."""
 
 import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
-# Until enough has been seen nothing is known of the peers' machines.
+# The timeout until there have been enough waits to estimate one.
 FIRST_TIMEOUT = 60.0
 ENOUGH = 5
-# A wait shorter than this proves nothing: a busy machine pauses for seconds.
+# The timeout is never shorter than this: a busy machine can pause for seconds.
 LEAST_TIMEOUT = 10.0
-# Median plus this many spreads, and never less than this many medians.
+# The timeout is the median plus this many spreads, and at least this many medians.
 SPREADS = 10.0
 MEDIANS = 4.0
-# Waits that the policy remembers: old ones tell of another time of day.
+# How many waits are remembered. Older ones say little about the network now.
 REMEMBERED = 64
 
 
 def automatic_timeout(waits: list[float]) -> float:
-    """Seconds to wait, from the waits of complete rounds."""
+    """Seconds to wait, computed from the waits of complete rounds."""
     if len(waits) < ENOUGH:
         return FIRST_TIMEOUT
     median = statistics.median(waits)
@@ -27,14 +27,14 @@ def automatic_timeout(waits: list[float]) -> float:
 
 @dataclass
 class Deadlines:
-    """The timeout of the next wait: fixed, or following what was seen. None: wait for ever (a simulation)."""
+    """The timeout of the next wait: fixed, or automatic from earlier waits. None: no timeout (in a simulation)."""
 
     fixed: float | None = None
     automatic: bool = False
     _waits: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
-    def saw(self, seconds: float) -> None:
-        """A wait that ended with everybody there."""
+    def observe(self, seconds: float) -> None:
+        """A wait that ended with all messages there."""
         self._waits.append(seconds)
 
     def timeout(self) -> float | None:

@@ -1,7 +1,8 @@
-"""The ranked ballot: the exact code for few votes, or many with few wrong ones.
+"""The ranked ballot: an optimal code for few votes, or for many votes of which few are wrong.
 
-All ballots there could be are put in order, those with fewer votes against their label first; the ballot is
-its place in that order, one integer in as few bytes as hold it. Integers only, and each ballot has one form.
+All possible ballots are put in order; those with fewer votes that differ from their label come first. A ballot is sent
+as its position in that order, its rank: one integer, in as few bytes as it needs. The arithmetic is on integers only,
+and each ballot has exactly one encoding.
 """
 
 from math import comb, log2
@@ -11,29 +12,29 @@ import numpy as np
 from p2p_tally.errors import BallotError
 from p2p_tally.protocol.bits import Ints
 
-FIRST_BYTE = 8  # a ranked ballot begins with a byte from this to 255; lesser ones announce other codes
-MOST_BYTES = 64  # long integers make Python slow; past this the other codes waste little
-MOST_VOTES = 4096  # a decoder's loop is over votes; past this only the ballot with nothing wrong is ranked
+FIRST_BYTE = 8  # a ranked ballot begins with a byte from this to 255; smaller ones are for other codes
+MOST_BYTES = 64  # arithmetic on longer integers is slow, and for longer ballots the other codes are nearly as short
+MOST_VOTES = 4096  # the decoder loops over the votes; above this only a ballot without wrong votes is ranked
 
 
 def encode_ranked(votes: Ints, classes: int, labels: Ints) -> bytes | None:
-    """The ballot's rank, or None if it is not to be ranked."""
+    """The ballot's rank as bytes; None if this code is not for these votes."""
     labelled = labels >= 0
     right, free = labels[labelled], votes[~labelled]
-    told = votes[labelled]
-    wrong = np.flatnonzero(told != right)
+    checked = votes[labelled]
+    wrong = np.flatnonzero(checked != right)
     if len(votes) > MOST_VOTES and (len(wrong) or len(free)):
         return None
-    # comb(n, k) >= (n / k) ** k: what is surely too long need not be computed.
+    # A lower bound, from comb(n, k) >= (n / k) ** k: a rank that is surely too long is not computed.
     wrong_bits = len(wrong) * log2(len(right) * (classes - 1) / len(wrong)) if len(wrong) else 0
     if wrong_bits + len(free) * log2(classes) > 8 * MOST_BYTES:
         return None
-    below, ballots = 0, 1  # ballots with fewer wrong; with exactly as many
+    below, ballots = 0, 1  # the number of ballots with fewer wrong votes; with exactly as many
     for fewer in range(len(wrong)):
         below += ballots
         ballots = ballots * (len(right) - fewer) * (classes - 1) // (fewer + 1)
     subset = sum(comb(where, place) for place, where in enumerate(wrong.tolist(), start=1))
-    others = told[wrong] - (told[wrong] > right[wrong])
+    others = checked[wrong] - (checked[wrong] > right[wrong])
     rank = subset * (classes - 1) ** len(wrong) + _from_digits(others, classes - 1)
     return _to_bytes((below + rank) * classes ** len(free) + _from_digits(free, classes))
 
@@ -65,7 +66,8 @@ def decode_ranked(data: bytes, classes: int, labels: Ints) -> Ints:
 
 
 def _subset(rank: int, size: int, of: int) -> Ints:
-    """The `size` places, ascending, whose sum of comb(place, 1), comb(next, 2) ... is `rank`."""
+    """The combination with this rank: `size` places below `of`, ascending, whose comb(place, 1), comb(next, 2), ...
+    add up to the rank."""
     places = []
     place, ways = of - 1, comb(of - 1, size) if size else 0
     while size:
@@ -97,7 +99,7 @@ def _to_digits(number: int, base: int, count: int) -> Ints:
 
 
 def _to_bytes(number: int) -> bytes | None:
-    """One-byte strings are the first numbers, then all two-byte strings, and so on: no string is wasted."""
+    """The first numbers are the one-byte strings, then come all two-byte strings, and so on: every string is used."""
     strings = 256 - FIRST_BYTE
     for length in range(1, MOST_BYTES + 1):
         if number < strings:

@@ -1,7 +1,7 @@
-"""Messages to bytes and back. Nothing invalid gets past `decode`: a message, or a FrameError.
+"""Messages to bytes and back. `decode` returns a valid message or raises a FrameError.
 
-A frame is one msgpack array: the kind, then the message's fields in order. All limits of the wire stand here and in
-messages.py.
+A frame is one msgpack array: the kind, then the message's fields in order. All limits of the wire format are here and
+in messages.py.
 """
 
 from collections.abc import Callable
@@ -32,27 +32,27 @@ from p2p_tally.protocol.messages import (
     Withdraw,
 )
 
-# Raised when two versions can no longer understand each other.
+# Increased when two versions can no longer understand each other.
 VERSION = 1
 
-# Parameters travel in runs of this many bytes: large enough that headers vanish, small enough that a vote is never
-# stuck behind one for long and a receiver holds little that is not yet checked.
+# Parameters are sent in runs of this many bytes. That is large enough that headers hardly count, and small enough that
+# a vote does not wait long behind a run, and that a receiver holds few bytes that are not checked yet.
 CHUNK_BYTES = 256 * 1024
 
-# Room for a frame's own fields beside its largest bytes field.
+# Bytes for the other fields of a frame, besides its largest bytes field.
 MARGIN = 64
 
-# The longest hello: names of many neighbours, and the fields.
+# The longest hello: it has the names of many neighbours, and the fields.
 HELLO_BYTES = 64 * 1024
 
-# Items in the array of a hello, and at most in that of any other message; msgpack refuses more before it allocates.
+# Items in the array of a hello, and at most in that of any other message. msgpack refuses more before it allocates.
 HELLO_ITEMS = 9
 MAX_ARRAY = 8
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a federation's largest message needs; a longer frame is refused unread."""
+    """The length of a federation's longest frame; a longer one is refused without being decoded."""
 
     frame: int
 
@@ -67,7 +67,7 @@ def encode(message: Message) -> bytes:
 
 
 def _fields(message: Message) -> tuple[Any, ...]:
-    """The kind, and what follows it."""
+    """The kind, and the fields that follow it."""
     fields: tuple[Any, ...]
     match message:
         case Vote():
@@ -105,7 +105,7 @@ def _fields(message: Message) -> tuple[Any, ...]:
 
 
 def decode(frame: bytes, limits: Limits) -> Message:
-    """A message of a link whose handshake is done."""
+    """A message that came after the handshake."""
     if len(frame) > limits.frame:
         raise FrameError(f"{len(frame)} bytes, the limit is {limits.frame}", reason="oversized")
     match _unpack(frame, binary=limits.frame):
@@ -134,7 +134,7 @@ def decode(frame: bytes, limits: Limits) -> Message:
 
 
 def _vote(fields: tuple[Any, ...]) -> Vote | Ready:
-    """What a node sent for the votes of a round: the kind and the fields, as its origin sent them."""
+    """A vote, or the count sent in its place, from its kind and its fields."""
     match fields:
         case (Kind.VOTE.value, round, ballot):
             return Vote(round, ballot)
@@ -155,9 +155,9 @@ def _notice(fields: tuple[Any, ...]) -> Notice:
 
 
 def decode_hello(frame: bytes) -> Hello:
-    """The first message of a link; anything else is refused.
+    """The first message of a link must be a hello.
 
-    Read item by item: a list grows as its items come, so a length that a stranger declares reserves nothing.
+    It is read item by item, so that no memory is reserved for a length that a stranger only declares.
     """
     if len(frame) > HELLO_BYTES:
         raise FrameError(f"{len(frame)} bytes, the limit of a hello is {HELLO_BYTES}", reason="oversized")
@@ -192,7 +192,7 @@ def decode_hello(frame: bytes) -> Hello:
 
 
 def _unpack(frame: bytes, binary: int) -> tuple[Any, ...]:
-    """The kind and the fields of a message, none of which is an array."""
+    """The kind and the fields of a message. No field may be an array."""
     try:
         fields = msgpack.unpackb(
             frame,
@@ -208,12 +208,12 @@ def _unpack(frame: bytes, binary: int) -> tuple[Any, ...]:
     if type(fields) is not tuple or not fields:
         raise FrameError("not an array that begins with a kind", reason="garbage")
     _check_kind(fields[0])
-    if tuple in map(type, fields):  # as deep as a peer likes, so that even to print it can fail
+    if tuple in map(type, fields):  # it may be nested so deeply that even printing it fails
         raise FrameError("an array in the place of a field", reason="garbage")
     return fields
 
 
-# What msgpack raises for bytes that it cannot read or may not.
+# What msgpack raises for bytes that it cannot read, or that are past the limits.
 _UNREADABLE = (ValueError, TypeError, RecursionError, msgpack.UnpackException)
 
 
@@ -222,18 +222,18 @@ def _garbage(error: Exception) -> FrameError:
 
 
 def _check_kind(kind: object) -> None:
-    if type(kind) is not int:  # True is 1 to Python; on the wire it is no kind
+    if type(kind) is not int:  # in Python True equals 1, but on the wire it is no kind
         raise FrameError("not an array that begins with a kind", reason="garbage")
 
 
 def _stage(value: object) -> Stage:
-    # 3.0 is 3 to Python; on the wire it is no stage.
+    # In Python 3.0 equals 3, but on the wire it is no stage.
     if type(value) is not int or value not in Stage.__members__.values():
         raise FrameError(f"stage {value!r:.20} is unknown", reason="field")
     return Stage(value)
 
 
 def websocket_header(length: int, *, masked: bool) -> int:
-    """Bytes that RFC 6455 puts before a binary message of this length; the side that dialled masks what it sends."""
+    """Bytes of the WebSocket header (RFC 6455) for a message of this length. The side that dialled masks messages."""
     extended = 0 if length < 126 else 2 if length < 65_536 else 8
     return 2 + extended + (4 if masked else 0)

@@ -1,4 +1,4 @@
-"""Whether two nodes take part in the same federation, and where one that comes back goes on. Pure comparisons."""
+"""Whether two nodes belong to the same federation, and in which round a node that comes back continues. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from p2p_tally.protocol.messages import Hello
 
 
 def agreed_fields(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """What peers must share, as texts to compare and to show."""
+    """The values that peers must share, as text to compare and to show."""
     return tuple((name, str(value)) for name, value in values.items())
 
 
@@ -19,7 +19,7 @@ def fields_digest(fields: Iterable[tuple[str, str]]) -> Digest:
 
 
 def check_hello(own: Hello, theirs: Hello, expected: Iterable[str]) -> None:
-    """Raise a HandshakeError that names the first thing on which the two differ, with both values."""
+    """Raise a HandshakeError that names the first field that differs, with both values."""
     if theirs.version != VERSION:
         raise HandshakeError(f"protocol version is {VERSION} here, {theirs.version} there", reason="version")
     if theirs.name == own.name:
@@ -46,9 +46,9 @@ def _check_round(fields: Mapping[str, str], theirs: Hello) -> None:
 
 
 def are_playing(hellos: Sequence[Hello]) -> bool:
-    """Whether the others play already, and a node comes to them: at least half of those that are there.
+    """Whether the federation is running already, and this node joins it: at least half of the neighbours must say so.
 
-    Fewer, among many that wait, are not believed: one liar could have a node skip its training.
+    Fewer are not believed: otherwise one liar could make a node skip rounds.
     """
     running = sum(hello.running for hello in hellos)
     return 0 < len(hellos) <= 2 * running
@@ -57,8 +57,8 @@ def are_playing(hellos: Sequence[Hello]) -> bool:
 def starting_point(own: Sequence[int], hellos: Sequence[Hello]) -> tuple[int, int]:
     """Which checkpoint to load, and which round to count as finished, from what the neighbours say.
 
-    Where they are playing, the round after the one they are in is the one to join; where they begin again, the newest
-    that all kept. 0 stands for a fresh start and is always among the checkpoints.
+    If they are running, this node joins after the round that they are in. If all of them start again, it loads the
+    newest checkpoint that all have. 0 means a fresh start; it is always among the checkpoints.
     """
     if are_playing(hellos):
         return max(own), max(*own, majority_round([hello.round for hello in hellos if hello.running]) + 1)
@@ -68,5 +68,5 @@ def starting_point(own: Sequence[int], hellos: Sequence[Hello]) -> tuple[int, in
 
 
 def majority_round(rounds: Sequence[int]) -> int:
-    """The furthest round that a majority of these have reached: a liar among honest ones cannot move it far."""
+    """The highest round that more than half of these have reached: one liar among honest peers changes it little."""
     return sorted(rounds, reverse=True)[len(rounds) // 2]

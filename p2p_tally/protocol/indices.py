@@ -1,7 +1,8 @@
-"""Which k of n places: a bitmap, or Elias-Fano, whichever is shorter. How long it is follows from n and k alone.
+"""Which k of n places, as bytes: a bitmap or Elias-Fano, whichever is shorter. The length depends on n and k only.
 
-Elias-Fano cuts each place into l low bits, which are written as they are, and the rest, written in unary as steps from
-one place to the next: about 2 + log2(n / k) bits a place, half a bit from the least possible.
+Elias-Fano splits each place into l low bits and the rest. The low bits are written as they are; the rest is written in
+unary, as the difference from the place before. That takes about 2 + log2(n / k) bits for each place, half a bit more
+than the least possible.
 """
 
 from functools import lru_cache
@@ -13,20 +14,20 @@ from p2p_tally.errors import ParameterError
 
 @lru_cache(maxsize=256)
 def low_bits(count: int, k: int) -> int | None:
-    """The l that makes k of `count` places shortest, the smallest of equal ones; None where a bitmap is no longer."""
+    """The l that gives the shortest code for k of `count` places; None if a bitmap is as short or shorter."""
     lengths = {low: k * low + _upper(count, k, low) for low in range(count.bit_length())}
     best = min(lengths, key=lambda low: lengths[low])
     return best if lengths[best] < count else None
 
 
 def _upper(count: int, k: int, low: int) -> int:
-    """Bits of the unary part."""
+    """Length of the unary part in bits."""
     return k + ((count - 1) >> low)
 
 
 @lru_cache(maxsize=256)
 def size(count: int, k: int) -> int:
-    """Bytes of k of `count` places."""
+    """Length in bytes for k of `count` places."""
     low = low_bits(count, k)
     return -(-(count if low is None else k * low + _upper(count, k, low)) // 8)
 
@@ -46,7 +47,7 @@ def encode(places: np.ndarray, count: int) -> bytes:
 
 
 def decode(data: bytes, count: int, k: int) -> np.ndarray:
-    """The places [k] of data as long as `size` says, ascending; or a ParameterError."""
+    """The places [k], ascending; or a ParameterError. The data must be `size(count, k)` bytes long."""
     bits = np.unpackbits(np.frombuffer(data, np.uint8))
     low = low_bits(count, k)
     start = 0 if low is None else k * low

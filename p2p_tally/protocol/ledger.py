@@ -1,7 +1,7 @@
-"""Every byte sent and received: payload (what the paper counts) and framed (what the socket is handed).
+"""Counts every byte sent and received: payload (what the paper counts) and framed (what is written to the socket).
 
-Booked by edge and stage for each round; `settle` gives a round's totals and folds them into the run's, so that a
-ledger's size follows the number of edges, never the number of rounds.
+Bytes are counted by edge and stage. `settle` returns the totals of a round and adds them to those of the run, so the
+size of a ledger depends on the number of edges and not on the number of rounds.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ Book = dict[tuple[NodeName, Stage], Count]
 
 @dataclass
 class Ledger:
-    """One node's bytes. Keys name the peer at the other end of the edge."""
+    """The bytes of one node. A key has the peer at the other end of the edge."""
 
     sent: Book = field(default_factory=dict)
     received: Book = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Ledger:
         _book(self._round_received, peer, stage, payload, framed)
 
     def settle(self) -> dict[Stage, Count]:
-        """What was sent since the last call, by stage; from now on it is part of the run's totals."""
+        """What was sent since the last call, by stage; it is added to the totals of the run."""
         by_stage: dict[Stage, Count] = {}
         for (_, stage), count in self._round_sent.items():
             by_stage.setdefault(stage, Count()).take(count)
@@ -55,7 +55,7 @@ class Ledger:
         return by_stage
 
     def total_sent(self, stage: Stage | None = None) -> Count:
-        """The run's total so far, settled rounds only."""
+        """The total of the run so far, of settled rounds only."""
         return _total(self.sent, stage)
 
     def total_received(self, stage: Stage | None = None) -> Count:

@@ -1,4 +1,4 @@
-"""Some of the members as bytes: a bit for each, in name order."""
+"""A set of members as bytes: one bit for each member, in order of name."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,6 +13,6 @@ def to_mask(present: Iterable[NodeName], members: Sequence[NodeName]) -> bytes:
 
 
 def from_mask(mask: bytes, members: Sequence[NodeName]) -> set[NodeName]:
-    """Those whose bit is set; bits past the last member mean nobody."""
+    """The members whose bit is set; bits past the last member are ignored."""
     bits = np.unpackbits(np.frombuffer(mask, np.uint8))
     return {member for member, bit in zip(members, bits, strict=False) if bit}

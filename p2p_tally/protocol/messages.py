@@ -1,7 +1,7 @@
-"""The messages between neighbours: frozen, and valid from the moment they exist.
+"""The messages between neighbours: immutable, and checked when they are made.
 
-A kind's number is its identity on the wire and is never given to another message. The sender is not in a message:
-the link it came over knows its peer.
+The number of a kind identifies it on the wire and is never used for another message. A message does not contain its
+sender: the receiver knows who is at the other end of the link.
 """
 
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from typing import ClassVar
 
 from p2p_tally.errors import FrameError
 
-# Rounds and counts are written as at most 4 bytes.
+# Rounds and counts take at most 4 bytes.
 MAX_NUMBER = 2**32 - 1
 
-# A ballot longer than this travels in rounds up to this only, so that a vote is at most 24 bytes over its ballot.
+# A ballot longer than this is allowed only up to this round, so that a vote is at most 24 bytes longer than its ballot.
 LONG_BALLOT = LONG_BALLOT_ROUNDS = 65_535
 
-# A hello's lists and texts are bounded before anything is compared.
+# Limits for the lists and texts of a hello. They are checked before anything is compared.
 MAX_FIELDS = 64
 MAX_TEXT = 1024
 MAX_LIST = 4096
 
 
 class Kind(IntEnum):
-    """Append only."""
+    """Append only: never change or reuse a number."""
 
     HELLO = 1
     VOTE = 2
@@ -41,10 +41,10 @@ class Kind(IntEnum):
 
 
 class Stage(IntEnum):
-    """What a barrier waits for; also the name under which the ledger books it. Append only."""
+    """What a barrier waits for; the ledger counts bytes by it. Append only."""
 
     VOTE = 1  # ballots for the probes of a round
-    READY = 2  # accuracy on the probes, while an automatic warm-up lasts
+    READY = 2  # accuracy on the probes, during an automatic warm-up
     VECTOR = 3  # a neighbour's parameters
     SCATTER = 4  # all-reduce, first half: the segment of a peer's parameters that this node sums
     GATHER = 5  # all-reduce, second half: the mean of the segment that a peer summed
@@ -75,16 +75,16 @@ def _text(value: object, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who is at this end of a link, what it takes part in, and where it is."""
+    """The first message on a link: the sender's name, its federation, and the round it is in."""
 
     kind: ClassVar[Kind] = Kind.HELLO
     stage: ClassVar[Stage] = Stage.HANDSHAKE
     payload: ClassVar[int] = 0
     version: int
     name: str
-    round: int  # the last one finished
-    running: bool  # it has begun, and plays rounds now
-    checkpoints: tuple[int, ...]  # rounds it could start again from, 0 always among them
+    round: int  # the last round finished
+    running: bool  # whether it has started to play rounds
+    checkpoints: tuple[int, ...]  # rounds that it can resume from; always contains 0
     neighbours: tuple[str, ...]
     digest: str  # of the fields
     fields: tuple[tuple[str, str], ...]  # what peers must agree on, by name, in a fixed order
@@ -132,11 +132,11 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """How many of a round's labelled probes a node had right, while the channel is still closed."""
+    """How many of the labelled probes of a round a node answered right; sent while the channel is still closed."""
 
     kind: ClassVar[Kind] = Kind.READY
     stage: ClassVar[Stage] = Stage.READY
-    payload: ClassVar[int] = 2  # a count of probes, at the width of a large class index
+    payload: ClassVar[int] = 2  # one count of probes, counted like a class index of two bytes
     round: int
     right: int
     of: int
@@ -151,9 +151,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """A node takes part in the merge of a round. `present`: a bit for each member it can reach, in name order.
+    """The sender takes part in the merge of a round. `present`: a bit for each member it can reach, in order of name.
 
-    `base`, where changes are sent and not parameters, names the vector that its change is since.
+    `base`: where changes are sent instead of parameters, the name of the vector from which the change is computed.
     """
 
     kind: ClassVar[Kind] = Kind.ANNOUNCE
@@ -171,9 +171,9 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One run of parameters, as the federation codes them: number `part` of what its stage transfers.
+    """One run of parameters, encoded: number `part` of its stage.
 
-    How long it must be follows from who takes part; that is checked where it is used.
+    Its correct length depends on who takes part in the merge, so the exchange checks it.
     """
 
     kind: ClassVar[Kind] = Kind.SHARD
@@ -198,7 +198,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Bye:
-    """The sender leaves after this round, in good order."""
+    """The sender has finished this round and leaves."""
 
     kind: ClassVar[Kind] = Kind.BYE
     stage: ClassVar[Stage] = Stage.HANDSHAKE
@@ -211,7 +211,7 @@ class Bye:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The sender plays rounds now, from the one after this on; before that it need not be waited for."""
+    """The sender plays rounds, starting with the one after this. Do not wait for it in earlier rounds."""
 
     kind: ClassVar[Kind] = Kind.HERE
     stage: ClassVar[Stage] = Stage.HANDSHAKE
@@ -224,7 +224,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """The sender has given the merge of this round up: nobody need wait for the rest of it."""
+    """The sender has given up the merge of this round: do not wait for its parameters."""
 
     kind: ClassVar[Kind] = Kind.WITHDRAW
     stage: ClassVar[Stage] = Stage.HANDSHAKE
@@ -237,17 +237,17 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The sender is well and waits for others in this round: whoever waits for the sender should give it more time.
+    """The sender is alive and waits for others in this round. A node that waits for the sender gives it more time.
 
-    Without it one node that hangs would make its neighbours' neighbours give up on them in the same moment. Whoever is
-    not so far yet answers with a Here: slow is not silent.
+    Without this message, one node that hangs would delay its neighbours, and their neighbours would give up on them at
+    the same moment. A receiver that has not reached this round yet answers with a Here: it is slow but alive.
     """
 
     kind: ClassVar[Kind] = Kind.WAITING
     stage: ClassVar[Stage] = Stage.HANDSHAKE
     payload: ClassVar[int] = 0
     round: int
-    at: Stage  # what it waits for; its own message for that has gone out
+    at: Stage  # what it waits for; it has already sent its own message for this stage
 
     def __post_init__(self) -> None:
         _round(self.round)
@@ -255,7 +255,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The sender has checked the other's hello and takes the link: second and last message of a handshake."""
+    """The sender accepts the other node's hello: the second and last message of a handshake."""
 
     kind: ClassVar[Kind] = Kind.WELCOME
     stage: ClassVar[Stage] = Stage.HANDSHAKE
@@ -264,11 +264,11 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """Another node's vote for a round, passed on. The ledger books it as what it carries."""
+    """Another node's vote, passed on. The ledger counts it under the stage of the vote."""
 
     kind: ClassVar[Kind] = Kind.RELAYED
-    origin: int  # whose vote it is: its place among the members in name order
-    hops: int  # links that it has travelled when it arrives
+    origin: int  # who voted: its position among the members in order of name
+    hops: int  # how many links it has passed when it arrives
     message: Vote | Ready
 
     def __post_init__(self) -> None:
@@ -288,7 +288,7 @@ class Relayed:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Which members the sender misses at the other end of a link: a bit for each, in name order. Travels as news."""
+    """Which of its neighbours the sender misses: a bit for each member, in order of name. Sent inside a News."""
 
     kind: ClassVar[Kind] = Kind.LOST
     stage: ClassVar[Stage] = Stage.HANDSHAKE
@@ -304,13 +304,13 @@ Notice = Here | Waiting | Lost
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a node says of itself to everyone, passed on by all who had not heard it."""
+    """A notice from one node to all others. A node passes it on when it sees it for the first time."""
 
     kind: ClassVar[Kind] = Kind.NEWS
     stage: ClassVar[Stage] = Stage.HANDSHAKE
     payload: ClassVar[int] = 0
-    origin: int  # who says it: its place among the members in name order
-    number: int  # by which a second copy is known
+    origin: int  # who sent it first: its position among the members in order of name
+    number: int  # chosen by the origin, to recognise copies
     message: Notice
 
     def __post_init__(self) -> None:

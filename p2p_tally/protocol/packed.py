@@ -1,6 +1,6 @@
-"""The packed ballot: ceil(log2 C) bits a vote, highest bit first, zero bits to the end of the last byte.
+"""The packed ballot: ceil(log2 C) bits for each vote, highest bit first, padded with zero bits to whole bytes.
 
-Owns that form and the check that votes and labels are class indices. Knows nothing of the coded forms.
+Also checks that votes and labels are class indices.
 """
 
 from typing import Any
@@ -13,17 +13,17 @@ from p2p_tally.protocol.bits import Ints, from_bits, to_bits
 
 
 def vote_width(classes: int) -> int:
-    """Bits that hold any class index."""
+    """Bits for one class index."""
     return (classes - 1).bit_length()
 
 
 def packed_size(count: int, classes: int) -> int:
-    """Bytes of a packed ballot."""
+    """Length of a packed ballot in bytes."""
     return (count * vote_width(classes) + 7) // 8
 
 
 def class_indices(values: NDArray[np.integer[Any]], classes: int, *, lowest: int = 0) -> Ints:
-    """`values` as int64, or ValueError: our own votes and labels, so a wrong one is our own fault."""
+    """`values` as int64. They are this node's own votes and labels: a wrong one is our own error, a ValueError."""
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
         raise ValueError(f"class indices are a row of integers, not {values.dtype} of shape {values.shape}")
     if len(values) and not (lowest <= int(values.min()) and int(values.max()) < classes):

@@ -1,6 +1,6 @@
-"""What a node knows of every other member: a state each, and a few numbers. Pure: no clock, no sockets.
+"""What a node knows of every other member: for each a state, its presence, and a few numbers. No clock, no sockets.
 
-The state says whether exchanges wait for the peer. It changes by the table below and in no other way.
+The presence says whether exchanges wait for the peer. It changes only by the table below.
 """
 
 from collections import Counter
@@ -17,26 +17,26 @@ MERGING = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER)
 
 class Presence(StrEnum):
     AWAITED = "awaited"  # exchanges wait for its messages
-    SILENT = "silent"  # they do not; a message that comes in time counts all the same, and brings the peer back
-    LEFT = "left"  # it said goodbye
+    SILENT = "silent"  # they do not wait; a message that comes in time still counts, and makes the peer awaited again
+    LEFT = "left"  # it sent a Bye
 
 
 class Event(StrEnum):
-    LINK_UP = "link up"  # to a peer that plays, or that will begin together with this node
-    LINK_UP_EARLY = "link up early"  # to a peer that has not begun, while this node plays
+    LINK_UP = "link up"  # the peer plays rounds, or will start together with this node
+    LINK_UP_EARLY = "link up early"  # this node plays rounds, and the peer has not started
     LINK_DOWN = "link down"
-    SPOKE = "spoke"  # something in time, or that it plays
-    MISSED = "missed"  # it let a deadline pass
+    SPOKE = "spoke"  # it sent something in time, or said that it plays rounds
+    MISSED = "missed"  # its message did not come before the deadline
     BYE = "bye"
 
 
-# What each event makes of each state.
+# For each event: the next presence, by the present one.
 NEXT: Mapping[Event, Mapping[Presence, Presence]] = {
     Event.LINK_UP: dict.fromkeys(Presence, Presence.AWAITED),
     Event.LINK_UP_EARLY: dict.fromkeys(Presence, Presence.SILENT),
     Event.SPOKE: dict.fromkeys(Presence, Presence.AWAITED),
     Event.BYE: dict.fromkeys(Presence, Presence.LEFT),
-    # Whoever has left stays so: that its link ends, or that nothing comes, is no news.
+    # A peer that has left stays left: it is expected that its link ends and that nothing more comes.
     Event.LINK_DOWN: {**dict.fromkeys(Presence, Presence.SILENT), Presence.LEFT: Presence.LEFT},
     Event.MISSED: {**dict.fromkeys(Presence, Presence.SILENT), Presence.LEFT: Presence.LEFT},
 }
@@ -48,13 +48,13 @@ class Peer:
 
     presence: Presence = Presence.AWAITED
     playing: bool = False  # it said that it plays rounds
-    finished: bool = False  # it said goodbye after the last round
+    finished: bool = False  # it sent a Bye after the last round
     joined: int = 0  # it plays the rounds after this one
-    seen: int = 0  # the furthest round that it sent something for itself; 0: none
-    withdrawn: int = 0  # the last merge that it gave up; 0: none
-    missed: int = 0  # deadlines that it let pass
-    messages: int = 0  # that came over its link, whatever became of them
-    vote_missed: bool = False  # where votes are relayed: its last one did not come in time, by whatever way
+    seen: int = 0  # the highest round for which it sent something over its own link; 0: none
+    withdrawn: int = 0  # the round of the last merge that it gave up; 0: none
+    missed: int = 0  # how often its message did not come before the deadline
+    messages: int = 0  # how many messages came over its link, accepted or not
+    vote_missed: bool = False  # where votes are relayed: its last vote did not come in time, over any path
     on_change: Callable[[], None] | None = None  # called when its presence has changed
 
     def on(self, event: Event) -> None:
@@ -62,16 +62,16 @@ class Peer:
         if self.presence is not before and self.on_change is not None:
             self.on_change()
 
-    # --- what it said of itself
+    # --- what it said about itself
 
     def plays_after(self, round: int) -> None:
-        """It plays, from the round after this one on."""
+        """It said that it plays the rounds after this one."""
         self.playing = True
         self.joined = round
         self.on(Event.SPOKE)
 
     def joins_after(self, round: int) -> None:
-        """The same of a peer whose own link has not said so: others relayed it, or the handshake did."""
+        """The same, known from the handshake or from a relayed message: that does not make it awaited."""
         self.joined = round
 
     def withdrew(self, round: int) -> None:
@@ -81,13 +81,13 @@ class Peer:
         self.finished = self.finished or finished
         self.on(Event.BYE)
 
-    # --- what came of it, or did not
+    # --- what came from it, and what did not
 
     def message_came(self) -> None:
         self.messages += 1
 
-    def has_reached(self, round: int) -> bool:
-        """It sent something for this round; whether that is further than it was known to be."""
+    def note_round(self, round: int) -> bool:
+        """It sent something for this round. Returns whether this is a higher round than was known."""
         further = round > self.seen
         self.seen = max(self.seen, round)
         return further
@@ -100,25 +100,25 @@ class Peer:
         self.vote_missed = False
 
     def vote_did_not_come(self) -> None:
-        """Where votes are relayed. Its link is another matter: others may have lost the vote on its way."""
+        """For relayed votes. The presence stays as it is: the vote may have been lost at other nodes on its path."""
         self.vote_missed = True
 
     def count_missed(self) -> None:
         self.missed += 1
 
-    # --- what follows
+    # --- whether to wait for it
 
     @property
     def is_there(self) -> bool:
         return self.presence is Presence.AWAITED
 
     def is_awaited(self, stage: Stage, round: int) -> bool:
-        """Whether an exchange waits for what this peer sends over its own link."""
+        """Whether an exchange waits for a message that this peer sends over its own link."""
         if not self.is_there or self.joined >= round:
             return False
         if stage in MERGING:
             return self.withdrawn != round
-        # A link keeps its messages in order: who has sent something of a later round announces no merge of this one.
+        # A link keeps messages in order: a peer that has sent something for a later round will not announce this merge.
         return stage is not Stage.ANNOUNCE or self.seen <= round
 
     def relayed_vote_is_awaited(self, round: int) -> bool:
@@ -129,7 +129,7 @@ class Roster(Mapping[NodeName, Peer]):
     """All other members."""
 
     def __init__(self, peers: Iterable[NodeName]) -> None:
-        self.changes = 0  # of anybody's presence: who looks often need not look at all of them again
+        self.changes = 0  # how often any presence changed: a caller can see that it need not check all peers again
         self._peers = {peer: Peer(on_change=self._count_change) for peer in peers}
 
     def _count_change(self) -> None:
@@ -146,12 +146,12 @@ class Roster(Mapping[NodeName, Peer]):
 
     @property
     def silent(self) -> set[NodeName]:
-        """Those who are not waited for; whoever has left is among them."""
+        """The peers that are not waited for, including those that have left."""
         return {name for name, peer in self._peers.items() if not peer.is_there}
 
     @property
     def missing(self) -> set[NodeName]:
-        """The same without those who have played all rounds."""
+        """The same without the peers that have played all rounds."""
         return {name for name, peer in self._peers.items() if not (peer.is_there or peer.finished)}
 
     @property
@@ -160,10 +160,10 @@ class Roster(Mapping[NodeName, Peer]):
 
     @property
     def playing(self) -> set[NodeName]:
-        """Those who said that they play."""
+        """The peers that said that they play rounds."""
         return {name for name, peer in self._peers.items() if peer.playing}
 
     @property
     def missed(self) -> Counter[NodeName]:
-        """Deadlines let pass, by those who let any."""
+        """How many deadlines each peer missed; only peers that missed any."""
         return Counter({name: peer.missed for name, peer in self._peers.items() if peer.missed})

@@ -1,9 +1,9 @@
-"""The guessed ballot: flags for guesses that hold or fail, and a vote in full only where no guess held.
+"""The predictive ballot: flags say which guesses were right, and a vote is written in full only where none was.
 
-Both sides know the labels, so they can group votes by a context: the probe's own label, or the label before
-it (in text that is the token the model has just read, and a vote mostly follows from it). The sender names
-each group's commonest vote; flags say which votes it was; those left over are grouped and guessed again.
-`walk` is the one description of this order; a Recorder walks it to write, a Player to read.
+Both sides know the labels, so they can group votes by a context: the probe's own label, or the label of the probe
+before it (in text this is the token that the model has just read, and the vote mostly depends on it). For each group
+the sender names the most common vote, and flags say which votes are equal to it. The other votes are grouped and
+guessed again. `visit_votes` defines this order once; a GuessWriter follows it to write, a GuessReader to read.
 """
 
 from enum import IntEnum
@@ -15,19 +15,22 @@ from p2p_tally.errors import BallotError
 from p2p_tally.protocol.bits import BitReader, BitWriter, Bools, Ints, runs
 from p2p_tally.protocol.rans import SymbolReader, Table, encode_symbols, even_table, read_table, write_table
 
-VOTE_BITS = 16  # hold any class index, so that a group and a vote make one integer to sort by
+VOTE_BITS = 16  # enough for any class index: group and vote together are one integer, which can be sorted
 HIGHEST_VOTE = (1 << VOTE_BITS) - 1
-TURNS = 4  # of guessing by context; on the votes of a language model a fifth gains nothing
+CONTEXT_PASSES = 4  # guesses by context; for the votes of a language model a fifth pass saves nothing
 
 
 class Scheme(IntEnum):
-    """What is guessed. The value is the ballot's first byte: append only."""
+    """What is guessed. The value is the first byte of the ballot: append only.
 
-    PLAIN = 1  # nothing: all votes in full, from a table of how often each class comes
-    LABEL_EVEN = 2  # the label; votes against it are taken as equally likely
-    LABEL = 3  # the label; the others from a table
-    OWN_LABEL = 4  # by the probe's label as context, then the label itself; the others from a table
-    LABEL_BEFORE = 5  # by the label of the probe before, then the label itself; the others from a table
+    Votes in full are coded with a table of class frequencies, except with LABEL_EVEN.
+    """
+
+    PLAIN = 1  # no guess: all votes in full
+    LABEL_EVEN = 2  # guess the label; in the other votes all classes are equally likely
+    LABEL = 3  # guess the label
+    OWN_LABEL = 4  # guess by context, the probe's label; then guess the label itself
+    LABEL_BEFORE = 5  # guess by context, the label of the probe before; then guess the label itself
 
 
 def context_of(scheme: Scheme, labels: Ints) -> Ints | None:
@@ -38,14 +41,14 @@ def context_of(scheme: Scheme, labels: Ints) -> Ints | None:
     return None
 
 
-def encode_guessed(scheme: Scheme, votes: Ints, classes: int, labels: Ints) -> bytes:
-    """Bits from the front and symbols from the back, so that neither needs a length.
+def encode_predictive(scheme: Scheme, votes: Ints, classes: int, labels: Ints) -> bytes:
+    """Bits are read from the front and symbols from the back, so that no lengths are needed.
 
-    Not for a ballot that agrees with every label: it has no symbols, and ranks as a single byte.
+    Not for a ballot that agrees with every label: it has no symbols, and as a ranked ballot it is one byte.
     """
-    pen = Recorder(votes, classes, _origin(scheme, labels))
-    walk(pen, scheme, labels)
-    symbols = np.concatenate(pen.symbols)
+    writer = GuessWriter(votes, classes, _first_class(scheme, labels))
+    visit_votes(writer, scheme, labels)
+    symbols = np.concatenate(writer.symbols)
     bits = BitWriter()
     if scheme == Scheme.LABEL_EVEN:
         table = _even_odds(labels, classes)
@@ -53,12 +56,12 @@ def encode_guessed(scheme: Scheme, votes: Ints, classes: int, labels: Ints) -> b
         counts = np.bincount(symbols)
         table = write_table(bits, counts, classes)
         symbols = (np.cumsum(counts > 0) - 1)[symbols]
-    for flags in pen.flags:
+    for flags in writer.flags:
         bits.flags(flags)
     return bytes([scheme]) + bits.to_bytes() + encode_symbols(table, symbols)
 
 
-def decode_guessed(data: bytes, classes: int, labels: Ints) -> Ints:
+def decode_predictive(data: bytes, classes: int, labels: Ints) -> Ints:
     try:
         scheme = Scheme(data[0])
     except ValueError:
@@ -70,16 +73,16 @@ def decode_guessed(data: bytes, classes: int, labels: Ints) -> Ints:
     else:
         used, table = read_table(bits, classes)
     symbols = SymbolReader(table, data[1:])
-    pen = Player(bits, symbols, used, classes, _origin(scheme, labels))
-    walk(pen, scheme, labels)
+    reader = GuessReader(bits, symbols, used, classes, _first_class(scheme, labels))
+    visit_votes(reader, scheme, labels)
     if bits.finish() != symbols.finish():
         raise BallotError("bits and symbols that do not meet", reason="ballot-length")
-    return pen.votes
+    return reader.votes
 
 
-def _origin(scheme: Scheme, labels: Ints) -> Ints:
-    """The class that votes told in full count from. Even odds count from the class after the label around to
-    the one before it, which leaves the label out."""
+def _first_class(scheme: Scheme, labels: Ints) -> Ints:
+    """The class that has number 0 when a vote is written in full. With LABEL_EVEN it is the class after the label, so
+    that the label has the last number, which is never needed."""
     if scheme == Scheme.LABEL_EVEN:
         return np.where(labels >= 0, labels + 1, 0)
     return np.zeros_like(labels)
@@ -89,59 +92,59 @@ def _even_odds(labels: Ints, classes: int) -> Table:
     return even_table(classes - 1 if bool((labels >= 0).all()) else classes)
 
 
-class Pen(Protocol):
-    """What `walk` asks of whoever follows it. `where` is places in the ballot, ascending."""
+class GuessCoder(Protocol):
+    """What `visit_votes` calls. `where`: positions in the ballot, ascending."""
 
     def agree(self, where: Ints, guess: Ints) -> Bools:
-        """Which of the votes at `where` are as guessed."""
+        """Which of the votes at `where` are equal to the guess."""
 
     def commonest(self, where: Ints, group: Ints, groups: int) -> Ints:
-        """A guess for each of the groups, where `group` is the group of each vote at `where`."""
+        """A guess for each of the groups. `group`: the group of each vote at `where`."""
 
-    def spell(self, where: Ints) -> None:
-        """The votes at `where`, in full."""
+    def in_full(self, where: Ints) -> None:
+        """Write or read the votes at `where` in full."""
 
 
-def walk(pen: Pen, scheme: Scheme, labels: Ints) -> None:
-    """Visit every vote, and leave it when a guess holds."""
+def visit_votes(coder: GuessCoder, scheme: Scheme, labels: Ints) -> None:
+    """Visit the votes until for each a guess was right or it is written in full."""
     left = np.arange(len(labels))
-    untried = labels >= 0  # votes that may still agree with their label
+    untried = labels >= 0  # votes for which the label has not been guessed yet
     if scheme == Scheme.PLAIN:
         untried[:] = False
     context = context_of(scheme, labels)
     if context is not None:
-        for _ in range(TURNS):
-            left = _turn(pen, left, untried, labels, context)
+        for _ in range(CONTEXT_PASSES):
+            left = _guess_by_context(coder, left, untried, labels, context)
     tried = left[untried[left]]
     held = np.zeros(len(labels), dtype=np.bool_)
-    held[tried] = pen.agree(tried, labels[tried])
-    pen.spell(left[~held[left]])
+    held[tried] = coder.agree(tried, labels[tried])
+    coder.in_full(left[~held[left]])
 
 
-def _turn(pen: Pen, left: Ints, untried: Bools, labels: Ints, context: Ints) -> Ints:
-    """One guess for each context that two or more votes share; returns the votes still left."""
-    key = context[left] + 1  # no label is a context too
-    shared = np.bincount(key) > 1  # a guess for a single vote would be that vote
+def _guess_by_context(coder: GuessCoder, left: Ints, untried: Bools, labels: Ints, context: Ints) -> Ints:
+    """One guess for each context that two or more votes share. Returns the votes that are still left."""
+    key = context[left] + 1  # 0 where there is no label: this is a context too
+    shared = np.bincount(key) > 1  # a guess for a single vote would be the vote in full
     in_group = shared[key]
     where = left[in_group]
     group = (np.cumsum(shared) - 1)[key[in_group]]
-    guess = pen.commonest(where, group, int(np.count_nonzero(shared)))[group]
-    # A guess that is also the label holds far more often: the two kinds have flags of their own.
+    guess = coder.commonest(where, group, int(np.count_nonzero(shared)))[group]
+    # A guess that is also the label is right far more often, so the two kinds have separate flags.
     likely = guess == labels[where]
     held = np.zeros(len(where), dtype=np.bool_)
     for kind in (likely, ~likely):
-        held[kind] = pen.agree(where[kind], guess[kind])
+        held[kind] = coder.agree(where[kind], guess[kind])
     untried[where[likely]] = False
     done = np.zeros(len(left), dtype=np.bool_)
     done[in_group] = held
     return left[~done]
 
 
-class Recorder:
-    """The sender's pen: knows the votes, keeps the flags and symbols they come to."""
+class GuessWriter:
+    """The sender's side: from the votes it makes flags and symbols."""
 
-    def __init__(self, votes: Ints, classes: int, origin: Ints) -> None:
-        self._votes, self._classes, self._origin = votes, classes, origin
+    def __init__(self, votes: Ints, classes: int, first_class: Ints) -> None:
+        self._votes, self._classes, self._first_class = votes, classes, first_class
         self.flags: list[Bools] = []
         self.symbols: list[Ints] = []
 
@@ -156,23 +159,23 @@ class Recorder:
         pairs = np.sort(group << VOTE_BITS | self._votes[where])
         first, tally = runs(pairs)
         pairs = pairs[first]
-        # One number that orders by tally, then by lower class: a group's maximum names its vote.
+        # One number that sorts by tally and then by lower class: the maximum of a group gives its vote.
         best = np.maximum.reduceat(tally << VOTE_BITS | ~pairs & HIGHEST_VOTE, runs(pairs >> VOTE_BITS)[0])
         chosen: Ints = ~best & HIGHEST_VOTE
         self.symbols.append(chosen)
         return chosen
 
-    def spell(self, where: Ints) -> None:
-        self.symbols.append((self._votes[where] - self._origin[where]) % self._classes)
+    def in_full(self, where: Ints) -> None:
+        self.symbols.append((self._votes[where] - self._first_class[where]) % self._classes)
 
 
-class Player:
-    """The receiver's pen: reads flags and symbols, fills in the votes."""
+class GuessReader:
+    """The receiver's side: from flags and symbols it makes the votes."""
 
-    def __init__(self, bits: BitReader, symbols: SymbolReader, used: Ints, classes: int, origin: Ints) -> None:
+    def __init__(self, bits: BitReader, symbols: SymbolReader, used: Ints, classes: int, first_class: Ints) -> None:
         self._bits, self._symbols, self._used = bits, symbols, used
-        self._classes, self._origin = classes, origin
-        self.votes = np.zeros(len(origin), dtype=np.int64)
+        self._classes, self._first_class = classes, first_class
+        self.votes = np.zeros(len(first_class), dtype=np.int64)
 
     def agree(self, where: Ints, guess: Ints) -> Bools:
         held = self._bits.flags(len(where))
@@ -182,6 +185,6 @@ class Player:
     def commonest(self, where: Ints, group: Ints, groups: int) -> Ints:  # noqa: ARG002
         return self._used[self._symbols.take(groups)]
 
-    def spell(self, where: Ints) -> None:
+    def in_full(self, where: Ints) -> None:
         symbols = self._used[self._symbols.take(len(where))]
-        self.votes[where] = (symbols + self._origin[where]) % self._classes
+        self.votes[where] = (symbols + self._first_class[where]) % self._classes

@@ -1,7 +1,7 @@
-"""Which guessing scheme is likely to come out smallest for these votes.
+"""Which scheme of predictive.py probably gives the shortest ballot for these votes.
 
-Only the sender asks, and the ballot says what was chosen: the floating point here can make a ballot a little
-longer, never wrong. Nothing that a receiver computes is in floating point.
+Only the sender uses this, and the ballot names the scheme. So rounding errors here can make a ballot a little longer
+but never wrong. A receiver computes with integers only.
 """
 
 import numpy as np
@@ -9,20 +9,20 @@ import numpy as np
 from p2p_tally.protocol.bits import Ints, runs
 from p2p_tally.protocol.predictive import VOTE_BITS, Scheme, context_of
 
-TABLE_ENTRY = 6  # bits, about, that a table spends on a class
-# Measured: guessing by context comes to 1.0 to 1.3 times the estimate below.
+TABLE_ENTRY = 6  # bits that a table needs for one class, about
+# Measured: with guesses by context a ballot takes 1.0 to 1.3 times the estimate below.
 CONTEXT_ALLOWANCE = 1.15
 
 
 def likely_smallest(votes: Ints, classes: int, labels: Ints) -> Scheme:
-    bits = {Scheme.PLAIN: _spelled_bits(votes)}
+    bits = {Scheme.PLAIN: _full_bits(votes)}
     labelled = int(np.count_nonzero(labels >= 0))
     if labelled:
         rest = votes[votes != labels]
         held = len(votes) - len(rest)
         flags = _entropy(np.array([held, labelled - held]))
         bits[Scheme.LABEL_EVEN] = flags + len(rest) * float(np.log2(max(1, classes - 1)))
-        bits[Scheme.LABEL] = flags + _spelled_bits(rest)
+        bits[Scheme.LABEL] = flags + _full_bits(rest)
         for scheme in Scheme:
             context = context_of(scheme, labels)
             if context is not None:
@@ -31,18 +31,18 @@ def likely_smallest(votes: Ints, classes: int, labels: Ints) -> Scheme:
 
 
 def _entropy(counts: Ints) -> float:
-    """Bits to say which came when, for a reader who knows how often each comes."""
+    """Bits for a sequence of symbols, for a reader who knows these counts of them."""
     counts = counts[counts > 0]
     return float((counts * np.log2(counts.sum() / counts)).sum())
 
 
-def _spelled_bits(votes: Ints) -> float:
+def _full_bits(votes: Ints) -> float:
     counts = np.bincount(votes)
     return _entropy(counts) + TABLE_ENTRY * int(np.count_nonzero(counts))
 
 
 def _context_bits(votes: Ints, context: Ints) -> float:
-    """Each distinct pair of context and vote is named once; then it costs what its context leaves open."""
+    """Each distinct pair of context and vote is written once; each vote then costs its entropy given the context."""
     _, tally = runs(np.sort((context + 1) << VOTE_BITS | votes))
     open_bits = _entropy(tally) - _entropy(np.bincount(context + 1))
     return open_bits + len(tally) * _entropy(np.bincount(votes)) / len(votes)

@@ -1,7 +1,7 @@
-"""Rows of probabilities as bytes: float32 as they are, IEEE halves, or eight bits each.
+"""Rows of probabilities as bytes: float32, float16 (IEEE half precision), or int8 (8 bits each).
 
-What is read is the same bits on every machine: the sums it takes are exact in any order, and one division rounds.
-A sender tallies what it wrote as others read it (`rounded`), not what it thought.
+Every machine decodes the same bytes to the same bits: sums are exact in any order, and only one division rounds. A
+sender tallies its answer as others decode it (`rounded`), not as it was before encoding.
 """
 
 from typing import Literal
@@ -14,17 +14,17 @@ Precision = Literal["float32", "float16", "int8"]
 
 TYPES: dict[Precision, str] = {"float32": "<f4", "float16": "<f2", "int8": "u1"}
 
-# The sum of a row, as it is written, may stray this far from 1. Halves of up to 65,536 classes stray by 2^-11 of what
-# is a normal number and 2^-25 for each that is not: 0.0025 in all. Parts of a whole may have any sum but 0.
+# The sum of a row, as it is written, may differ from 1 by this much. With float16 and up to 65,536 classes it differs
+# by at most 0.0025: 2^-11 of the normal numbers, and 2^-25 for each subnormal one. With int8 any sum but 0 is accepted.
 SLACK: dict[Precision, float] = {"float32": 1e-3, "float16": 4e-3}
 
 MOST_PARTS = 255
-# Probabilities that are apportioned at a time: what is needed for it stays in a processor's cache.
+# How many probabilities are apportioned at a time, so that the working set stays in the processor's cache.
 BLOCK = 1 << 17
 
 
 def width(precision: Precision) -> int:
-    """Bytes a probability."""
+    """Bytes for one probability."""
     return np.dtype(TYPES[precision]).itemsize
 
 
@@ -42,7 +42,7 @@ def read(data: bytes, precision: Precision, classes: int) -> np.ndarray:
 
 
 def rounded(rows: np.ndarray, precision: Precision) -> np.ndarray:
-    """Rows [..., C] as their readers have them; those that a reader would refuse are NaN."""
+    """Rows [..., C] as receivers decode them; rows that a receiver would refuse are NaN."""
     return _read(_written(rows, precision), precision)
 
 
@@ -61,8 +61,8 @@ def _read(written: np.ndarray, precision: Precision) -> np.ndarray:
     if precision == "float32":
         return written
     rows = written.astype(np.float32)
-    # Halves are whole multiples of 2^-24, parts are whole: float64 adds either without rounding. 65,536 x 255 parts
-    # are still a float32.
+    # float16 values are multiples of 2^-24, and parts are integers: float64 adds both without rounding. The largest sum
+    # of parts, 65,536 x 255, is exact in float32.
     sums = rows.sum(-1, dtype=np.float64, keepdims=True).astype(np.float32)
     with np.errstate(invalid="ignore"):
         rows /= sums
@@ -70,7 +70,7 @@ def _read(written: np.ndarray, precision: Precision) -> np.ndarray:
 
 
 def _sane(written: np.ndarray, precision: Precision) -> bool:
-    """Each row is a distribution, or stands for one. NaN fails both comparisons."""
+    """Whether each row is a distribution, or parts of one. NaN fails both comparisons."""
     if precision == "int8":
         return bool(written.any(-1).all())
     if not (written >= 0).all():
@@ -79,11 +79,11 @@ def _sane(written: np.ndarray, precision: Precision) -> bool:
 
 
 def _apportioned(rows: np.ndarray) -> np.ndarray:
-    """Distributions [P, C] as whole parts 0 to 255 of a total, by the largest remainder.
+    """Distributions [P, C] as integer parts 0 to 255 of a total, by the method of largest remainders.
 
-    The total is the largest of which the likeliest class has no more than 255, and the parts add up to it: what small
-    classes have together is not rounded away, however many they are. No class is off by a whole part, and of two
-    classes the likelier never has fewer. Rows that are no distributions become zeros, which readers refuse.
+    The total is the largest for which the most likely class gets at most 255 parts. The parts add up to the total, so
+    that many small probabilities are not all rounded to zero. Each class is off by less than one part, and a more
+    likely class never gets fewer parts. Rows that are no distributions become zeros, which receivers refuse.
     """
     with np.errstate(invalid="ignore"):
         shares = rows / rows.sum(-1, dtype=np.float64, keepdims=True)  # [P, C], float64
@@ -91,9 +91,9 @@ def _apportioned(rows: np.ndarray) -> np.ndarray:
         quotas = np.minimum(shares * total, MOST_PARTS)
         parts = np.floor(quotas)
         sane = np.isfinite(total)
-    left = np.where(sane, total - parts.sum(-1, keepdims=True), 0).astype(np.int64)  # parts still to give, below C
+    left = np.where(sane, total - parts.sum(-1, keepdims=True), 0).astype(np.int64)  # parts left, fewer than C
     remainders = quotas - parts
     last = np.take_along_axis(np.sort(remainders, -1), np.minimum(rows.shape[-1] - left, rows.shape[-1] - 1), -1)
     above, equal = remainders > last, remainders == last
-    first = np.cumsum(equal, -1) <= left - above.sum(-1, keepdims=True)  # of equals, the smaller classes
+    first = np.cumsum(equal, -1) <= left - above.sum(-1, keepdims=True)  # of equal remainders the smaller classes
     return np.where(sane, parts + (above | (equal & first)), 0).astype(np.uint8)

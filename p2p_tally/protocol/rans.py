@@ -1,7 +1,7 @@
-"""Symbols to bytes by asymmetric numeral systems (rANS), with frequencies that are integers throughout.
+"""Symbols to bytes by asymmetric numeral systems (rANS), with integer frequencies.
 
-Owns the frequency table and the coder. Symbols here are places in a table; what they stand for is the
-caller's. Both sides make the same table from the same integers, so two machines cannot disagree.
+A symbol is an index into a frequency table; the caller knows what it means. Both sides compute the table from the same
+integers with integer arithmetic, so every machine has the same table.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ import numpy as np
 from p2p_tally.errors import BallotError
 from p2p_tally.protocol.bits import BitReader, BitWriter, Ints, steps
 
-EXACT_UP_TO = 32  # entries of a table whose counts are sent exactly; longer ones send powers of two
+EXACT_UP_TO = 32  # a table with at most this many entries sends exact counts, a longer one powers of two
 LARGEST_POWER = 31
 
 
 class Table:
-    """Frequencies that sum to a power of two, from any positive weights."""
+    """Frequencies whose sum is a power of two, from any positive weights."""
 
     def __init__(self, weights: Ints) -> None:
-        # Few symbols need little precision, and a smaller state ends in a byte less.
+        # Few symbols need less precision, and a smaller final state takes one byte less.
         self.precision = 12 if len(weights) <= 64 else 16
         spare = (1 << self.precision) - len(weights)
         frequencies = 1 + weights * spare // int(weights.sum())
@@ -30,7 +30,7 @@ class Table:
 
     @property
     def lowest_state(self) -> int:
-        """States between symbols are from this to 256 times this, and the first is exactly this."""
+        """The encoder starts in this state. Between symbols the state is from this to below 256 times this."""
         return 1 << (self.precision + 4)
 
     @property
@@ -38,9 +38,9 @@ class Table:
         return (self.precision + 4 + 8 + 7) // 8
 
     def by_slot(self) -> Sequence[int]:
-        """For each slot of the precision, the symbol that owns it."""
+        """For each slot, the symbol that it belongs to."""
         slots = np.repeat(np.arange(len(self._frequencies), dtype=np.uint16), self._frequencies)
-        return slots.data  # a memoryview: quicker than the array to index, and than a list to make
+        return slots.data  # a memoryview: faster to index than an array, and faster to make than a list
 
 
 def even_table(size: int) -> Table:
@@ -48,8 +48,8 @@ def even_table(size: int) -> Table:
 
 
 def write_table(bits: BitWriter, counts: Ints, classes: int) -> Table:
-    """Describe how often each class comes: those that do as gaps, then their counts or the nearest powers of
-    two. A power costs half the bits of a count and, as a probability, 0.03 bits a symbol."""
+    """Write how often each class occurs: the classes that do, as gaps, then their counts or the nearest powers of two.
+    A power takes half the bits of a count, and makes each symbol 0.03 bits longer."""
     used = np.flatnonzero(counts)
     counts = counts[used]
     bits.number(len(used), classes.bit_length())
@@ -75,7 +75,7 @@ def read_table(bits: BitReader, classes: int) -> tuple[Ints, Table]:
 
 
 def encode_symbols(table: Table, symbols: Ints) -> bytes:
-    """The decoder reads these bytes from the last to the first."""
+    """The decoder reads the bytes from the last to the first."""
     state, total = table.lowest_state, 1 << table.precision
     frequencies, starts = table.frequencies, table.starts
     out = bytearray()
@@ -104,7 +104,7 @@ class SymbolReader:
             raise BallotError("a state that no encoder ends in", reason="ballot-code")
 
     def take(self, count: int) -> Ints:
-        # Local names, and no call that can be spared: this loop is most of the time that decoding takes.
+        # This loop takes most of the time of decoding: it uses local names and as few calls as possible.
         slots, frequencies, starts = self._slots, self._table.frequencies, self._table.starts
         precision, lowest, state = self._table.precision, self._table.lowest_state, self._state
         mask = (1 << precision) - 1
@@ -125,7 +125,7 @@ class SymbolReader:
         return np.array(symbols, dtype=np.int64)
 
     def finish(self) -> int:
-        """The number of bytes in front that were not read; the state must be the one encoders start from."""
+        """The number of bytes at the front that were not read. The state must be the encoder's first one."""
         if self._state != self._table.lowest_state:
             raise BallotError("symbols that do not end where encoders begin", reason="ballot-code")
         return len(self._unread)

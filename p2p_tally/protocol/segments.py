@@ -1,4 +1,4 @@
-"""How a vector of parameters is cut: into one segment for each participant, and into the runs that travel."""
+"""How a vector of parameters is split: into one segment for each participant, and segments into runs to send."""
 
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ RUN = CHUNK_BYTES // 4  # parameters
 
 
 def segments(length: int, parts: int) -> list[slice]:
-    """`length` cut into `parts` runs that differ by at most one; the longer ones first."""
+    """`length` split into `parts` segments whose lengths differ by at most one; the longer ones first."""
     short, longer = divmod(length, parts)
     ends = [0]
     for part in range(parts):
@@ -17,5 +17,5 @@ def segments(length: int, parts: int) -> list[slice]:
 
 
 def runs(whole: slice) -> list[slice]:
-    """A segment cut into the runs that travel."""
+    """A segment split into the runs that are sent."""
     return [slice(start, min(start + RUN, whole.stop)) for start in range(whole.start, whole.stop, RUN)]

@@ -39,7 +39,7 @@ class Answers:
     def can_be_sent(self, logits: Sequence[Tensor]) -> np.ndarray:
         """Whose answer has a ballot [N]. A vote always has; probabilities must be finite."""
         if not self._batched:
-            return np.array([self._ballots.can_say(answer) for answer in self._answers(logits)])
+            return np.array([self._ballots.can_encode(answer) for answer in self._answers(logits)])
         if self._sends is Sends.VOTES:
             return np.ones(len(self._stack.names), bool)
         return self._stack.by_rank([part.amax(1).isfinite().all(1) for part in logits]).cpu().numpy()
@@ -122,7 +122,7 @@ class Answers:
         if self._sends is Sends.SOFT and self._ballots.precision == "float32":
             return logits.softmax(-1)
         assert self._method.answer is not None
-        said = self._ballots.heard(self._method.answer(logits, self._task.federation))
+        said = self._ballots.as_decoded(self._method.answer(logits, self._task.federation))
         if not isinstance(said, tuple):
             return torch.from_numpy(said).to(logits.device)
         indices, probabilities = said

@@ -33,7 +33,7 @@ def is_batched(method: Method) -> bool:
 def answers_of(method: Method, federation: Federation, ballots: BallotFormat, logits: Tensor) -> list[Answer]:
     """Each peer's answer as those who hear it have it, from the logits of all peers [N, P, C]."""
     assert method.answer is not None
-    heard = ballots.heard(method.answer(logits, federation))
+    heard = ballots.as_decoded(method.answer(logits, federation))
     if isinstance(heard, tuple):
         return list(zip(*heard, strict=True))
     return list(heard)

@@ -37,7 +37,7 @@ class Received:
         self.origins.add(origin)
         return Arrival.RECORDED
 
-    def forgive(self, peer: NodeName) -> None:
+    def stop_awaiting(self, peer: NodeName) -> None:
         raise AssertionError("nobody is overtaken here")
 
 

@@ -85,7 +85,7 @@ def test_bytes_a_probe_in_fewer_bits(form: Form, classes: int, k: int, float16: 
 def test_a_sender_has_what_its_readers_have(form: Form, precision: Precision, count: int, seed: int) -> None:
     ballots = BallotFormat(form, count, 12, 4, precision)
     answer = some_answer(ballots, seed)
-    read, own = ballots.decode(ballots.encode(answer)), ballots.heard(answer)
+    read, own = ballots.decode(ballots.encode(answer)), ballots.as_decoded(answer)
     if form == "soft":
         read, own = (None, read), (None, own)
     else:

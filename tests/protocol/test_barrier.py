@@ -98,10 +98,10 @@ def test_what_came_is_in_order_of_name(order: list[NodeName], came: int) -> None
 )
 def test_verdicts(peer: str, stage: Stage, place: Place, raw: bytes, verdict: Arrival) -> None:
     barrier = Barrier(PEERS)
-    welcome = [known for known in PEERS if known != NINE]
-    barrier.open(Stage.VOTE, (4, 0), welcome)
+    accepted = [known for known in PEERS if known != NINE]
+    barrier.open(Stage.VOTE, (4, 0), accepted)
     barrier.close()
-    barrier.open(Stage.VOTE, (5, 0), welcome)
+    barrier.open(Stage.VOTE, (5, 0), accepted)
     barrier.arrive(ONE, Stage.VOTE, (5, 0), "first", b"a")
     barrier.arrive(TWO, Stage.VOTE, (6, 0), "first", b"a")
     barrier.arrive(TWO, Stage.VOTE, (7, 0), "first", b"a")
@@ -153,36 +153,36 @@ def test_what_is_held_is_bounded_for_each_stage_apart() -> None:
     assert held(barrier) <= len(Stage) * RUNS_HELD_AHEAD
 
 
-def test_forgiven_peers_are_not_awaited_but_count() -> None:
+def test_peers_no_longer_awaited_still_count() -> None:
     barrier = Barrier(PEERS)
     barrier.open(Stage.VOTE, (1, 0), [ONE, TWO, NINE])
     assert not barrier.complete
     vote(barrier, ONE, 1)
-    barrier.forgive(ONE)  # it has voted: the vote counts
-    barrier.forgive(TWO)
+    barrier.stop_awaiting(ONE)  # it has voted: the vote counts
+    barrier.stop_awaiting(TWO)
     assert barrier.missing == [NINE]
     assert vote(barrier, TWO, 1) is Arrival.RECORDED  # it was on the way
-    barrier.forgive(NINE)
+    barrier.stop_awaiting(NINE)
     assert barrier.complete and barrier.missing == []
-    barrier.forgive(NodeName("mallory"))
+    barrier.stop_awaiting(NodeName("mallory"))
     assert list(barrier.close()) == [ONE, TWO]
 
 
-def test_a_forgiven_peer_is_awaited_again_next_time() -> None:
+def test_a_peer_no_longer_awaited_is_awaited_again_next_time() -> None:
     barrier = Barrier(PEERS)
     barrier.open(Stage.VOTE, (1, 0), [ONE])
-    barrier.forgive(ONE)
+    barrier.stop_awaiting(ONE)
     barrier.close()
     barrier.open(Stage.VOTE, (2, 0), [ONE])
     assert barrier.missing == [ONE]
 
 
-def test_welcome_and_awaited() -> None:
+def test_accepted_and_awaited() -> None:
     barrier = Barrier(PEERS)
-    vote(barrier, NINE, 1, "early, but not welcome")
-    barrier.open(Stage.VOTE, (1, 0), welcome=[ONE, TWO], awaited=[ONE])
+    vote(barrier, NINE, 1, "early, but not accepted")
+    barrier.open(Stage.VOTE, (1, 0), accepted=[ONE, TWO], awaited=[ONE])
     assert barrier.missing == [ONE]
-    assert vote(barrier, TWO, 1) is Arrival.RECORDED  # welcome, though nobody waits for it
+    assert vote(barrier, TWO, 1) is Arrival.RECORDED  # accepted, though nobody waits for it
     assert not barrier.complete
     assert vote(barrier, NINE, 1) is Arrival.STRANGER
     vote(barrier, ONE, 1)

@@ -9,7 +9,7 @@ from p2p_tally.protocol.bits import BitReader, BitWriter
 from p2p_tally.protocol.coding import PACKED, decode_coded, encode_coded
 from p2p_tally.protocol.enumerative import MOST_VOTES
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size
-from p2p_tally.protocol.predictive import Scheme, decode_guessed, encode_guessed
+from p2p_tally.protocol.predictive import Scheme, decode_predictive, encode_predictive
 from p2p_tally.protocol.predictive_choice import likely_smallest
 from p2p_tally.protocol.rans import SymbolReader, Table, encode_symbols
 
@@ -73,9 +73,9 @@ def test_every_scheme_brings_every_vote_back_whichever_is_smallest(scheme, case)
     labels = np.full(len(votes), -1) if labels is None else labels
     if (votes == labels).all():
         return  # ranked, always
-    ballot = encode_guessed(scheme, votes, classes, labels)
+    ballot = encode_predictive(scheme, votes, classes, labels)
     assert ballot[0] == scheme
-    np.testing.assert_array_equal(decode_guessed(ballot, classes, labels), votes)
+    np.testing.assert_array_equal(decode_predictive(ballot, classes, labels), votes)
 
 
 @given(st.lists(st.integers(0, 2**20), max_size=50), st.lists(st.booleans(), max_size=50))

@@ -6,7 +6,7 @@ import pytest
 from p2p_tally.protocol.coding import decode_coded
 from p2p_tally.protocol.enumerative import encode_ranked
 from p2p_tally.protocol.packed import encode_packed
-from p2p_tally.protocol.predictive import Scheme, decode_guessed, encode_guessed
+from p2p_tally.protocol.predictive import Scheme, decode_predictive, encode_predictive
 
 LABELS = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3])
 
@@ -60,7 +60,7 @@ def long_ballot() -> tuple[np.ndarray, np.ndarray]:
         (Scheme.LABEL_BEFORE, "05a07ff012924c90a24c937e0051249bd11609805c9e554e6d2bc90dac0aca034201"),
     ],
 )
-def test_guessed(scheme, ballot):
+def test_predictive(scheme, ballot):
     votes, labels = long_ballot()
-    assert encode_guessed(scheme, votes, 10, labels).hex() == ballot
-    np.testing.assert_array_equal(decode_guessed(bytes.fromhex(ballot), 10, labels), votes)
+    assert encode_predictive(scheme, votes, 10, labels).hex() == ballot
+    np.testing.assert_array_equal(decode_predictive(bytes.fromhex(ballot), 10, labels), votes)

@@ -11,7 +11,7 @@ from p2p_tally.errors import BallotError
 from p2p_tally.protocol.coding import decode_coded, encode_coded
 from p2p_tally.protocol.enumerative import FIRST_BYTE, encode_ranked
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size
-from p2p_tally.protocol.predictive import Scheme, encode_guessed
+from p2p_tally.protocol.predictive import Scheme, encode_predictive
 
 
 def votes_or_error(data: bytes, count: int, classes: int, labels: np.ndarray | None) -> np.ndarray | None:
@@ -58,7 +58,7 @@ def ballots() -> list[tuple[bytes, int, int, np.ndarray]]:
     labels = rng.integers(0, 40, 500)
     labels[::9] = -1
     votes = np.where(rng.random(500) < 0.6, np.maximum(labels, 0), rng.integers(0, 50, 500))
-    made = [(encode_guessed(scheme, votes, 50, labels), 500, 50, labels) for scheme in Scheme]
+    made = [(encode_predictive(scheme, votes, 50, labels), 500, 50, labels) for scheme in Scheme]
     made += [(encode_coded(votes[:n], 50, labels[:n]), n, 50, labels[:n]) for n in (16, 60)]
     made.append((b"\0" + encode_packed(votes, 50), 500, 50, labels))
     return made

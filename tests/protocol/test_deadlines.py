@@ -50,7 +50,7 @@ def test_most_of_the_waits_seen_would_have_been_in_time(waits: list[float]) -> N
 def test_a_fixed_timeout_stays() -> None:
     deadlines = Deadlines(3.0)
     for _ in range(10):
-        deadlines.saw(100.0)
+        deadlines.observe(100.0)
     assert deadlines.timeout() == 3.0
 
 
@@ -62,12 +62,12 @@ def test_an_automatic_one_follows_what_was_seen() -> None:
     deadlines = Deadlines(automatic=True)
     assert deadlines.timeout() == FIRST_TIMEOUT
     for _ in range(ENOUGH - 1):
-        deadlines.saw(100.0)
+        deadlines.observe(100.0)
     assert deadlines.timeout() == FIRST_TIMEOUT
-    deadlines.saw(100.0)
+    deadlines.observe(100.0)
     assert deadlines.timeout() == 400.0
     for _ in range(REMEMBERED):
-        deadlines.saw(5.0)
+        deadlines.observe(5.0)
     assert deadlines.timeout() == 20.0  # the old ones are forgotten
     assert len(deadlines._waits) == REMEMBERED
 
@@ -75,5 +75,5 @@ def test_an_automatic_one_follows_what_was_seen() -> None:
 def test_each_has_waits_of_its_own() -> None:
     first, second = Deadlines(automatic=True), Deadlines(automatic=True)
     for _ in range(ENOUGH):
-        first.saw(100.0)
+        first.observe(100.0)
     assert second.timeout() == FIRST_TIMEOUT

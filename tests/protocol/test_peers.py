@@ -94,8 +94,8 @@ def test_a_merge_given_up_is_that_merge_alone(stage: Stage, round: int, awaited:
 @pytest.mark.parametrize(("stage", "awaited"), [(Stage.ANNOUNCE, False), (Stage.VOTE, True), (Stage.SCATTER, True)])
 def test_one_that_has_sent_something_of_a_later_round_announces_nothing(stage: Stage, awaited: bool) -> None:
     peer = Peer()
-    assert peer.has_reached(7)
-    assert not peer.has_reached(6) and peer.seen == 7
+    assert peer.note_round(7)
+    assert not peer.note_round(6) and peer.seen == 7
     assert peer.is_awaited(stage, 6) is awaited
     assert peer.is_awaited(Stage.ANNOUNCE, 7)
 

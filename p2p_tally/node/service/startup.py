@@ -10,7 +10,7 @@ from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.position import Position
 from p2p_tally.node.step.step import Step
 from p2p_tally.protocol.handshake import are_playing
-from p2p_tally.protocol.rollcall import RollCall
+from p2p_tally.protocol.start_wait import StartWait
 from p2p_tally.topologies import Topology
 
 log = logging.getLogger(__name__)
@@ -47,14 +47,14 @@ class Startup:
         was there, for this node or for others, and is gone before it has begun is given some time.
         """
         transport, clock = self._transport, asyncio.get_running_loop().time
-        call = RollCall(clock())
-        while not transport.closing and call.goes_on(clock(), self._missing(), self._given(), self._is_late()):
-            if call.is_time_to_say(clock()):
+        wait = StartWait(clock())
+        while not transport.closing and wait.goes_on(clock(), self._missing(), self._given(), self._is_late()):
+            if wait.reminder_is_due(clock()):
                 for peer in in_order(self._missing()):
                     self._log_waiting_for(peer)
-            await transport.change(call.next_look)
+            await transport.change(wait.next_check)
         if not transport.closing:
-            self._begin_without(transport.not_up().intersection(self._absent | call.given_up))
+            self._begin_without(transport.not_up().intersection(self._absent | wait.given_up))
         transport.play()
 
     def _missing(self) -> set[NodeName]:

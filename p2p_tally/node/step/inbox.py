@@ -113,7 +113,7 @@ class Inbox:
             case Withdraw():
                 self._roster[peer].withdrew(message.round)
                 if self._waits.is_merging(message.round):
-                    self._waits.forgive(peer)
+                    self._waits.stop_awaiting(peer)
             case Bye():
                 self._roster[peer].said_goodbye(finished=message.round >= self._rounds)
                 self._waits.will_not_come(peer)
@@ -128,8 +128,8 @@ class Inbox:
         """The last round that something was waited for in."""
         return self._waits.round
 
-    def forgive(self, peer: NodeName) -> None:
-        self._waits.forgive(peer)
+    def stop_awaiting(self, peer: NodeName) -> None:
+        self._waits.stop_awaiting(peer)
 
     def count(self, origin: NodeName, vote: VoteMessage, via: NodeName) -> Arrival:
         """A ballot, or the count that stands in for the one that a node does not cast yet."""
@@ -159,8 +159,8 @@ class Inbox:
         if arrival in IN_TIME:
             known.on(Event.SPOKE)
         place = self._waits.place
-        if known.has_reached(round) and place is not None and place[0] is Stage.ANNOUNCE and place[1] < round:
-            self._waits.forgive(peer)  # it does not merge: a link keeps its messages in order
+        if known.note_round(round) and place is not None and place[0] is Stage.ANNOUNCE and place[1] < round:
+            self._waits.stop_awaiting(peer)  # it does not merge: a link keeps its messages in order
         return arrival
 
     # --- what peers say of themselves
@@ -170,7 +170,7 @@ class Inbox:
         self._waits.sign_of_life(peer)
         place = self._waits.place
         if place is not None and place[1] <= round:
-            self._waits.forgive(peer)  # it is past what is waited for here
+            self._waits.stop_awaiting(peer)  # it is past what is waited for here
 
     def _accept_waiting(self, peer: NodeName, message: Waiting) -> None:
         self._waits.sign_of_life(peer)
@@ -191,10 +191,10 @@ class Inbox:
                 self._roster[origin].joins_after(notice.round)
                 self._roster[origin].vote_came()
                 if voting is not None and voting <= notice.round:
-                    self._waits.forgive(origin)
+                    self._waits.stop_awaiting(origin)
             case Waiting():
                 if voting is not None and voting < notice.round:
-                    self._waits.forgive(origin)  # it has gone on, and its vote has been lost on the way
+                    self._waits.stop_awaiting(origin)  # it has gone on, and its vote has been lost on the way
                 if notice.at is Stage.VOTE:
                     self._votes.urge(notice.round)
                 self._announcer.answer(origin, notice.round)

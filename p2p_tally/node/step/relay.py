@@ -191,9 +191,9 @@ class RelayedVotes:
     def _overtaken_by(self, came: Arriving, counter: VoteCounter) -> Arrival:
         """A vote of a round that its origin could not be in, had it waited for this node: its vote of the round at hand
         will not come. This one is not held either: a relay must not fill the place of another's next votes."""
-        counter.forgive(came.origin)
+        counter.stop_awaiting(came.origin)
         if came.via == came.origin:
-            self._roster[came.origin].has_reached(came.vote.round)
+            self._roster[came.origin].note_round(came.vote.round)
         if not self.is_too_far(came.vote.round - CATCHING_UP):
             # Those further down the tree are in step and need it. Down the tree only: it would not be known again.
             self._check(came)

@@ -117,7 +117,7 @@ class Step:
         started = self._clock()
         heard = await self.gather(Stage.VOTE, round, 0, voters)
         if len(heard) == len(voters):
-            self._deadlines.saw(self._clock() - started)
+            self._deadlines.observe(self._clock() - started)
         self.leave_if_others_left(round)
         return heard
 

@@ -27,7 +27,7 @@ class VoteCounter(Protocol):
         """Check a vote and count it, if it is in time; or a PeerError."""
         ...
 
-    def forgive(self, peer: NodeName) -> None:
+    def stop_awaiting(self, peer: NodeName) -> None:
         """Wait no longer for this peer."""
         ...
 

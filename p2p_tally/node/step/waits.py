@@ -92,7 +92,7 @@ class Waits:
     def _give_up(self, late: list[NodeName], round: int, stage: Stage) -> None:
         """Peers that let their deadline pass are not waited for until they speak again."""
         for peer in late:
-            self._barrier.forgive(peer)
+            self._barrier.stop_awaiting(peer)
             if stage is Stage.VOTE:
                 self._votes.gave_up(peer, round)
             else:
@@ -115,7 +115,7 @@ class Waits:
         if self._votes.tell_missing():
             round = self.relayed_round
             for peer in [] if round is None else set(self._barrier.missing).difference(self._votes.reachable(round)):
-                self._barrier.forgive(peer)
+                self._barrier.stop_awaiting(peer)
         if self._barrier.complete:
             self._filled.set()
 
@@ -131,12 +131,12 @@ class Waits:
     def will_not_come(self, peer: NodeName) -> None:
         """Nothing more comes over this peer's own link for the stage that is waited in."""
         if self.relayed_round is None:
-            self._barrier.forgive(peer)
+            self._barrier.stop_awaiting(peer)
         self.look()
 
-    def forgive(self, peer: NodeName) -> None:
+    def stop_awaiting(self, peer: NodeName) -> None:
         """Wait no longer for this peer; what it sent before still counts."""
-        self._barrier.forgive(peer)
+        self._barrier.stop_awaiting(peer)
 
     def wants(self, peer: NodeName, stage: Stage, place: Place) -> bool:
         """Whether something new from this peer would be taken: what is not wanted need not be decoded."""
