@@ -1,4 +1,4 @@
-"""In which form a federation writes ballots and merges: the options say what is sent, the protocol how."""
+"""How a federation encodes ballots and merges: from its options to the formats of the protocol."""
 
 from collections.abc import Iterator
 from itertools import repeat
@@ -15,13 +15,13 @@ from p2p_tally.protocol.messages import LONG_BALLOT, LONG_BALLOT_ROUNDS
 
 
 def ballot_form(federation: Federation) -> Form | None:
-    """How an answer for the probes is written; None where the method has none."""
+    """The form of ballots; None if the method sends no answers."""
     forms: dict[Sends, Form] = {Sends.VOTES: federation.ballot, Sends.TOP_K: "top-k", Sends.SOFT: "soft"}
     return forms.get(method_of(federation).sends)
 
 
 def ballot_format(federation: Federation, votes: int, classes: int) -> BallotFormat:
-    """How answers for so many probes of a round are written."""
+    """The format of a ballot with this many votes."""
     form = ballot_form(federation) or "byte"
     ballots = BallotFormat(form, votes, classes, federation.top_k, federation.soft_precision)
     if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:
@@ -33,23 +33,23 @@ def ballot_format(federation: Federation, votes: int, classes: int) -> BallotFor
 
 
 def merge_format(federation: Federation) -> ChangeFormat:
-    """How the parameters of a merge are written, or their changes: see `schedule.sends_changes`."""
+    """The format of the parameters of a merge, or of their changes: see `schedule.sends_changes`."""
     return ChangeFormat(federation.merge_precision, federation.merge_top_k)
 
 
 def message_limits(federation: Federation, ballots: BallotFormat, members: int) -> Limits:
-    """What the longest message of this federation needs."""
+    """The limits for frames, from the longest message of this federation."""
     return Limits.of(ballots.largest, members, merging=bool(federation.merge_every))
 
 
 def format_since(base: np.ndarray, format: ChangeFormat) -> ChangeFormat:
-    """How changes since this base are written. A change since zeros is the model itself: every value is sent."""
+    """The format of changes since this base. Since zeros, the change is the model itself: all values are sent."""
     return format if base.any() else format.dense
 
 
 def merge_formats(federation: Federation) -> Iterator[ChangeFormat]:
-    """That of each merge over a full mesh in turn, where none fails. The base of the first is the common start, or
-    zeros where the peers have none."""
+    """The format of each merge over a full mesh, one after the other, if no merge fails. The base of the first merge is
+    the common initial model, or zeros if the peers do not have one."""
     format = merge_format(federation)
     yield format if method_of(federation).common_start else format.dense
     yield from repeat(format)

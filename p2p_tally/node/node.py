@@ -1,8 +1,8 @@
 """One node: Algorithm 1, round by round.
 
-The simulator and the daemon run this same loop. They differ in the transport, in where the learner's work is done
-(`compute`), in how long they wait (`deadlines`), and in who hears of the rounds (`recorder`). Staying in step with the
-others is the step's business (step/), averaging parameters over links the exchange's (merges/).
+The simulator and the daemon run this same loop. They differ in the transport, in the thread that does the learner's
+work (`compute`), in the timeouts (`deadlines`), and in what they record (`recorder`). The package step/ keeps the node
+in step with the others, and merges/ averages parameters.
 """
 
 import logging
@@ -91,9 +91,9 @@ class Node:
         self._clock = clock
 
     async def run(self, announce: bool = True) -> None:
-        """All rounds that are left, or until asked to stop. The transport has been started and is closed by others.
+        """Play all rounds that are left, or until asked to stop. The caller starts and closes the transport.
 
-        Without `announce` the neighbours are not told where this node begins: they know.
+        `announce`: tell the neighbours in which round this node starts. Not needed where they know.
         """
         if announce:
             self.step.announcer.here()
@@ -160,7 +160,7 @@ class Node:
             await self.compute(self.learner.distill, r, answers, now, weights)
 
     async def _merge(self, r: int) -> bool:
-        """Exchange parameters and take the mean; False where the merge was not completed and all is as before."""
+        """Exchange parameters and take the mean. False: the merge was not completed, and nothing has changed."""
         by_clock = self.federation.merge_when == "clock"
         if by_clock:
             self.step.check(r)
@@ -168,7 +168,7 @@ class Node:
         merged = await self.exchange.merge(r, self.learner.export())
         self.step.leave_if_others_left(r)
         if merged.alone and not by_clock:
-            # Others saw other votes, or merged lately when this node was away: it asks again next round.
+            # The others saw other votes, or merged while this node was away: it tries again in the next round.
             return False
         self.position.merged(r)
         if merged.average is None:

@@ -1,4 +1,4 @@
-"""The poll of a round: this node's answer as a ballot, the others' ballots as answers, and how much each counts."""
+"""The poll of a round: send this node's answer as a ballot, decode those of the others, and weight each answer."""
 
 import logging
 from fractions import Fraction
@@ -29,7 +29,7 @@ class Poll:
         ballots: BallotFormat,
         chosen_quorum: int | None,
     ) -> None:
-        """`chosen_quorum`: the operator's own, if any."""
+        """`chosen_quorum`: set by the operator; None for the default."""
         self._name = name
         self._learner = learner
         self._federation = learner.federation
@@ -39,9 +39,9 @@ class Poll:
         self._chosen_quorum = chosen_quorum
 
     async def hear(self, round: int, own: Answer) -> dict[NodeName, Answer]:
-        """Send this node's answer, hear the others'; all at hand, in order of name."""
+        """Send this node's answer and wait for the others. Returns all answers, in order of name."""
         ballots = self._ballots
-        if not ballots.can_encode(own):  # the others wait for a message all the same: none of the probes right
+        if not ballots.can_encode(own):  # the others still wait for a message: send a count of 0 right
             log.warning("round %d: the model has diverged, no ballot", round, extra={"event": "diverged"})
             heard = await self._step.hear(round, Ready(round, 0, ballots.count))
         else:
@@ -51,16 +51,16 @@ class Poll:
         return {peer: heard[peer] for peer in in_order(heard) if not isinstance(heard[peer], Ready)}
 
     def with_quorum(self, now: Channel, round: int, votes: int) -> Channel:
-        """Below the quorum a consensus is no consensus: the round learns from labels alone."""
+        """With fewer votes than the quorum there is no consensus: the round learns from labels only."""
         voters = len(self._step.votes.voters(round))
         then = with_quorum(now, votes, voters + 1, self._chosen_quorum)
-        if then is not now and voters:  # who has nobody to hear in this round misses nobody
+        if then is not now and voters:  # a node without neighbours in this round misses nobody
             needed = quorum(voters + 1, self._chosen_quorum)
             log.warning("%d votes, quorum %d: no consensus this round", votes, needed, extra={"event": "no-quorum"})
         return then
 
     def weights(self, round: int, heard: dict[NodeName, Answer]) -> np.ndarray | None:
-        """How much each of the answers counts; None where all count alike."""
+        """The weight of each answer; None if all have the same."""
         if self._federation.tally_weights == "uniform":
             return None
         row = self._topology.mixed_weights(self._name, round, self._federation.hops)
@@ -69,16 +69,16 @@ class Poll:
         return weights
 
     def agreement(self, answers: list[Answer]) -> float | None:
-        """How far the answers agree, where that decides on a merge; on a mesh all nodes have the same ones."""
+        """How far the answers agree, if that decides on a merge. On a mesh all nodes have the same answers."""
         if self._federation.merge_when == "clock" or len(answers) < 2:
             return None
         votes = np.stack([votes_of(answer) for answer in answers])  # [N, P]
         return measure(votes, self._learner.classes, None).agreement
 
     async def opens(self, round: int, right: int, of: int) -> bool:
-        """Whether an automatic warm-up ends: this node has so many probes right, and hears how many the others have."""
+        """Whether an automatic warm-up ends. Each node sends how many probes it answered right."""
         own = Ready(round, right, of)
-        # A channel that will never speak is each node's own affair.
+        # Where no ballots are ever sent, each node decides by itself.
         heard = await self._step.hear(round, own) if sends_ballots(self._federation) else {}
         counts = [own] + [item for item in heard.values() if isinstance(item, Ready)]
         right_in_all = sum((Fraction(count.right, count.of) for count in counts), Fraction(0))

@@ -1,32 +1,32 @@
-"""Where a node is in its run: the round, the phase of it, when its channel opened, when it merged last."""
+"""Where a node is in its run: the round and its phase, when the channel opened, when it last merged."""
 
 from collections.abc import Callable
 from typing import Any
 
 from p2p_tally.config import Federation
 
-# Called with the round that is played and the phase of it that begins.
+# Called with the round and the phase that begins.
 Listener = Callable[[int, str], None]
 
 WAITING = "waiting"  # the phase before the first round
 
 
 class Position:
-    """One node's place in its run. Its own round loop moves it; everybody else looks."""
+    """The position of one node in its run. The node's own loop changes it; all others only read it."""
 
     def __init__(self, federation: Federation) -> None:
         self.rounds = federation.rounds
-        self.round = 0  # the last one finished
+        self.round = 0  # the last round finished
         self.phase = WAITING
-        self.stopping = False  # asked to leave in good order
-        self.between_rounds = True  # nothing of the next round has been done yet
-        # The round after which the channel opens; None while an automatic warm-up lasts.
+        self.stopping = False  # asked to stop after this round
+        self.between_rounds = True  # the next round has not been started
+        # The round after which the channel opens; None during an automatic warm-up.
         self.warmup = federation.warmup if isinstance(federation.warmup, int) else None
         self.merged_at = 0  # the last round in which this node merged with others, or tried to
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
-        """From now on call this as each phase begins."""
+        """Call this function whenever a phase begins."""
         self._listeners.append(listener)
 
     @property
@@ -52,11 +52,11 @@ class Position:
         self.between_rounds = True
 
     def move_to(self, round: int) -> None:
-        """Count this round as the last one finished, whatever was played of it."""
+        """Count this round as the last one finished."""
         self.round = min(round, self.rounds)
 
     def opened(self, round: int) -> None:
-        """The automatic warm-up is over after this round."""
+        """The automatic warm-up ends with this round."""
         self.warmup = round
 
     def merged(self, round: int) -> None:
@@ -71,7 +71,7 @@ class Position:
     # --- for checkpoints
 
     def notes(self) -> dict[str, Any]:
-        """What the next round depends on besides the learner's state and the round itself."""
+        """What the next round depends on, besides the learner's state and the round."""
         return {"warmup": self.warmup, "merged_at": self.merged_at}
 
     def restore(self, round: int, notes: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What one round was at one node: what came of it, what was sent, and where the time went."""
+"""The report of one round at one node: its results, what was sent, and how long each phase took."""
 
 from dataclasses import dataclass, field
 
@@ -11,19 +11,19 @@ from p2p_tally.protocol.messages import Stage
 
 @dataclass
 class RoundReport:
-    """What one round was at one node."""
+    """One round at one node."""
 
     round: int
     evaluation: Evaluation | None = None
-    answers: list[Answer] = field(default_factory=list)  # what this node distilled on, in order of name
-    due: bool = False  # a merge was
+    answers: list[Answer] = field(default_factory=list)  # what this node learned from, in order of name
+    due: bool = False  # whether a merge was due
     merged: bool = False
     sent: dict[Stage, Count] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
 
 
 class Stopwatch:
-    """Seconds by phase: each lap is added under its name."""
+    """Seconds by phase: each lap is added to the phase of its name."""
 
     def __init__(self, clock: Clock, seconds: dict[str, float]) -> None:
         self._clock = clock

@@ -1,11 +1,11 @@
 """The messages that all peers of a federation send in a round: the one model of bytes.
 
 The closed forms, the ledger of the stacked engine and the bytes of a graph all add up what `Traffic.round` yields. Real
-nodes book each frame as they send it; tests hold both to the same numbers.
+nodes count each frame as they send it; tests check that both give the same numbers.
 
-A frame's length comes from the codec, on a message of the same size. How often it is sent comes from the graph. The
-side of a link that dialled masks what it sends, which makes a frame longer, so masked copies are counted apart. N peers
-in order of rank, which is the order of their names; of two neighbours the one of smaller rank dials.
+The length of a frame comes from encoding a message of the same size. The number of copies comes from the graph. The
+side of a link that dialled masks what it sends, which makes frames longer, so masked copies are counted separately. The
+N peers are in order of rank, which is the order of their names. Of two neighbours the one with the smaller rank dials.
 """
 
 from collections import Counter
@@ -34,31 +34,31 @@ from p2p_tally.protocol.segments import runs, segments
 from p2p_tally.topologies import Topology
 from p2p_tally.topologies.reach import Reach
 
-# Where msgpack takes another byte or two for a number.
+# From each of these on, msgpack needs more bytes for a number.
 NUMBER_WIDTHS = (0, 1 << 7, 1 << 8, 1 << 16, 1 << 32)
 
-# A message, and which peers [N] send one of that size.
-Said = tuple[Vote | Ready, np.ndarray]
+# A message, and which peers [N] send one of its size.
+VotesSent = tuple[Vote | Ready, np.ndarray]
 
 
 class Copies(NamedTuple):
-    """A message of the right size (what it says does not matter) and how often it is sent."""
+    """A message of the right size (its contents do not matter) and how often it is sent."""
 
     message: Message
     copies: int
-    masked: int  # those of the copies that a side sends that dialled
+    masked: int  # how many of the copies are masked
 
 
 class Planned(NamedTuple):
-    """A round as the schedule alone has it."""
+    """A round according to the schedule."""
 
     round: int
-    said: Sequence[Said]
-    merge: ChangeFormat | None  # how the merge at its end is written; None where there is none
+    votes: Sequence[VotesSent]
+    merge: ChangeFormat | None  # the format of the merge at its end; None without a merge
 
 
 def totals(sent: Iterable[Copies]) -> dict[Stage, Count]:
-    """Payload and framed bytes by stage, as the ledgers of all nodes together have them."""
+    """Payload and framed bytes by stage, summed over all nodes."""
     counts: dict[Stage, Count] = {}
     for message, copies, masked in sent:
         length = len(frames.encode(message))
@@ -70,12 +70,12 @@ def totals(sent: Iterable[Copies]) -> dict[Stage, Count]:
 
 
 def payload(sent: Iterable[Copies]) -> int:
-    """Payload bytes alone, which no frame need be written for."""
+    """Payload bytes only; no frame is encoded for this."""
     return sum(copies * message.payload for message, copies, _ in sent)
 
 
 class Traffic:
-    """What the peers of one federation send. Nobody fails here: all that is due is sent, once."""
+    """What the peers of one federation send, if no peer fails: each message once."""
 
     def __init__(self, federation: Federation, topology: Topology, ballots: BallotFormat, parameters: int) -> None:
         self.federation = federation
@@ -83,36 +83,36 @@ class Traffic:
         self.ballots = ballots
         self.parameters = parameters
         self.nodes = len(topology.members)
-        self._counted: dict[int, _Links] = {}  # by phase of the graph
+        self._counted: dict[int, _LinkCounts] = {}  # by phase of the graph
 
-    def round(self, r: int, said: Iterable[Said] = (), merge: ChangeFormat | None = None) -> Iterator[Copies]:
-        """All messages of round r: `said` for its probes, and those of its merge, if it has one, written as given."""
-        for copies in self._round(r, said, merge):
+    def round(self, r: int, votes: Iterable[VotesSent] = (), merge: ChangeFormat | None = None) -> Iterator[Copies]:
+        """All messages of round r: these votes, and its merge in this format, if it has one."""
+        for copies in self._round(r, votes, merge):
             if copies.copies:
                 yield copies
 
     def planned(self) -> Iterator[Planned]:
-        """Every round by the schedule: all peers speak while the channel is open, with ballots of the largest size.
+        """Every round according to the schedule: while the channel is open all peers send ballots of the largest size.
 
-        What only a run can tell is left out: an automatic warm-up counts as none, and merges keep to the clock.
+        What is known only in a run is left out: an automatic warm-up has no rounds, and merges are by the clock.
         """
         federation = self.federation
         warmup = federation.warmup if isinstance(federation.warmup, int) else 0
         formats = merge_formats(federation)
         for r in range(1, federation.rounds + 1):
             speaks = channel(federation, r, warmup).speaks
-            said = [(Vote(r, bytes(self.ballots.largest)), self.everyone)] if speaks else []
-            yield Planned(r, said, next(formats) if merges(federation, r) else None)
+            votes = [(Vote(r, bytes(self.ballots.largest)), self.everyone)] if speaks else []
+            yield Planned(r, votes, next(formats) if merges(federation, r) else None)
 
     @cached_property
     def everyone(self) -> np.ndarray:
         return np.ones(self.nodes, bool)
 
-    def _round(self, r: int, said: Iterable[Said], merge: ChangeFormat | None) -> Iterator[Copies]:
+    def _round(self, r: int, votes: Iterable[VotesSent], merge: ChangeFormat | None) -> Iterator[Copies]:
         links = self._links(r)
         if r == 1:
             yield links.to_neighbours(Here(0))
-        for message, senders in said:
+        for message, senders in votes:
             yield links.to_neighbours(message, senders)
             for (origin, hops), (copies, masked) in links.relays.items():
                 relayed = Relayed(origin, hops, message)
@@ -126,26 +126,26 @@ class Traffic:
         else:
             yield links.to_neighbours(Announce(r, b""))
             for part, run in enumerate(runs(slice(0, self.parameters))):
-                # Neighbours swap parameters and not changes: every value is sent.
+                # Neighbours exchange parameters, not changes: every value is sent.
                 data = bytes(merge.dense.size(run.stop - run.start))
                 yield links.to_neighbours(Shard(r, Stage.VECTOR, part, data))
 
-    def _links(self, r: int) -> "_Links":
+    def _links(self, r: int) -> "_LinkCounts":
         phase = self.topology.phase(r)
         if phase not in self._counted:
             if self.topology.period is None:
-                self._counted.clear()  # no graph comes again
-            self._counted[phase] = _Links.of(self.topology, r, self.federation)
+                self._counted.clear()  # the graphs never repeat
+            self._counted[phase] = _LinkCounts.of(self.topology, r, self.federation)
         return self._counted[phase]
 
-    # --- a merge that everyone takes part in
+    # --- merges over all peers
 
-    def _all_reduce(self, r: int, links: "_Links", format: ChangeFormat) -> Iterator[Copies]:
+    def _all_reduce(self, r: int, links: "_LinkCounts", format: ChangeFormat) -> Iterator[Copies]:
         base = bytes(NAME_BYTES) if sends_changes(self.federation) else b""
         yield links.to_neighbours(Announce(r, self._mask_of_all, base))
         for (part, length), owners in self._owners.items():
-            # All others send a segment's owner their part of it, and it sends all of them the mean. Those before it in
-            # name order dial it, those after it are dialled by it.
+            # All others send their values of a segment to its owner, and it sends the mean to all of them. The owner is
+            # dialled by peers that come before it in order of name, and dials those that come after it.
             before = sum(owners)
             others = len(owners) * (self.nodes - 1)
             data = bytes(format.size(length))
@@ -159,7 +159,7 @@ class Traffic:
 
     @cached_property
     def _owners(self) -> dict[tuple[int, int], list[int]]:
-        """Of each kind of run, by its number and its length: whose segments have one, by rank."""
+        """For each number and length of a run: the ranks of the peers whose segments have such a run."""
         found: dict[tuple[int, int], list[int]] = {}
         for rank, segment in enumerate(segments(self.parameters, self.nodes)):
             for part, run in enumerate(runs(segment)):
@@ -167,35 +167,35 @@ class Traffic:
         return found
 
     def _around_the_ring(self, r: int) -> Iterator[Copies]:
-        for way in self._ways:
-            yield Copies(Announce(r, b""), self.nodes, int(_dialling(way).sum()))
+        for order in self._directions:
+            yield Copies(Announce(r, b""), self.nodes, int(_dialling(order).sum()))
         for (stage, part, length), (copies, masked) in self._ring_runs.items():
             yield Copies(Shard(r, stage, part, bytes(ChangeFormat().size(length))), copies, masked)
 
     @cached_property
-    def _ways(self) -> list[np.ndarray]:
-        """The ranks in the order of the ring [N], each way round; between two there is one way only."""
+    def _directions(self) -> list[np.ndarray]:
+        """The ranks in the order of the ring [N], in each direction. With two peers there is one direction only."""
         ring = merge_ring(self.federation, self.topology) or ()
-        way = np.array([self.topology.rank(member) for member in ring])
-        return [way] if len(way) == 2 else [way, way[::-1]]
+        order = np.array([self.topology.rank(member) for member in ring])
+        return [order] if len(order) == 2 else [order, order[::-1]]
 
     @cached_property
     def _ring_runs(self) -> dict[tuple[Stage, int, int], tuple[int, int]]:
-        """How many runs of each length go around in each stage, and how many of them are masked.
+        """How many runs of each length are sent in each stage, and how many of them are masked.
 
-        Counted apart where the number of a run takes more room in a frame; the smallest such number stands for all.
+        Run numbers that need the same number of bytes in a frame are counted together, under the smallest of them.
         """
         count = self.nodes
         found: Counter[tuple[Stage, int, int]] = Counter()
         dialled: Counter[tuple[Stage, int, int]] = Counter()
         cuts = halves(self.parameters, count)
         most = max(len(segment) for cut in cuts for segment in cut)
-        for way, cut in zip(self._ways, cuts, strict=True):
-            dialling = _dialling(way)
+        for order, cut in zip(self._directions, cuts, strict=True):
+            dialling = _dialling(order)
             for number in range(most):
                 lengths = np.array([_length(segment, number) for segment in cut])  # [N], by segment
                 for step, (stage, first) in product(range(count - 1), ((Stage.SCATTER, 0), (Stage.GATHER, 1))):
-                    sent = lengths[(np.arange(count) + first - step) % count]  # [N], by place
+                    sent = lengths[(np.arange(count) + first - step) % count]  # [N], by place on the ring
                     part = max(width for width in NUMBER_WIDTHS if width <= step * most + number)
                     for length in np.unique(sent[sent > 0]).tolist():
                         found[stage, part, length] += int((sent == length).sum())
@@ -204,17 +204,17 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class _Links:
-    """The links of one graph, counted. Arrays [N]; no peer and no edge is walked again after this."""
+class _LinkCounts:
+    """The links of one graph, counted once as arrays [N]: later counts need no loop over peers or edges."""
 
     neighbours: np.ndarray
     dialled: np.ndarray  # how many of its neighbours a peer dials
-    # How often the message of each peer is passed on, and how many of those copies are masked; by an origin and a
-    # number of hops that stand for all that take as much room in a frame.
+    # How often the message of each peer is passed on, and how many of those copies are masked. Origins and hops that
+    # need the same number of bytes in a frame are counted together; the key is the smallest of them.
     relays: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]
 
     @classmethod
-    def of(cls, topology: Topology, r: int, federation: Federation) -> "_Links":
+    def of(cls, topology: Topology, r: int, federation: Federation) -> "_LinkCounts":
         nodes = len(topology.members)
         neighbours = np.array(topology.degrees(r))
         if topology.is_complete(r):
@@ -224,7 +224,7 @@ class _Links:
         return cls(neighbours, np.bincount(ends[ends < others], minlength=nodes), relays)
 
     def to_neighbours(self, message: Message, senders: np.ndarray | None = None) -> Copies:
-        """A message from the senders [N] (everyone) to all neighbours of each."""
+        """A message from each sender [N] (default: everyone) to all its neighbours."""
         chosen = slice(None) if senders is None else senders
         return Copies(message, int(self.neighbours[chosen].sum()), int(self.dialled[chosen].sum()))
 
@@ -243,9 +243,9 @@ def _relays(reach: Reach) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]
     return found
 
 
-def _dialling(way: np.ndarray) -> np.ndarray:
-    """Of each on a ring, whether it dials the one after it [N]."""
-    dialling: np.ndarray = way < np.roll(way, -1)
+def _dialling(order: np.ndarray) -> np.ndarray:
+    """For each place on a ring, whether that peer dials the next one [N]."""
+    dialling: np.ndarray = order < np.roll(order, -1)
     return dialling
 
 

@@ -16,7 +16,7 @@ from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.objectives import blended_target
 from p2p_tally.learning.schedule import CLOSED, Channel
 from p2p_tally.learning.setup import Task
-from p2p_tally.node.traffic import Said
+from p2p_tally.node.traffic import VotesSent
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.messages import Vote
 from p2p_tally.runner.stacked.any_target import answers_of, any_target, is_batched
@@ -46,7 +46,7 @@ class Answers:
 
     def poll(
         self, r: int, logits: Sequence[Tensor], speaking: np.ndarray, audience: Neighbourhoods
-    ) -> tuple[list[Said], Tensor | None]:
+    ) -> tuple[list[VotesSent], Tensor | None]:
         """What those who are `speaking` [N] send, and the consensus that every peer hears: [N, P, C], or [1, P, C]
         where all hear the same. None where nobody speaks."""
         if not speaking.any():
@@ -104,7 +104,7 @@ class Answers:
     def _votes(self, logits: Sequence[Tensor]) -> np.ndarray:
         return self._stack.by_rank([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
 
-    def _said(self, r: int, speaking: np.ndarray, votes: np.ndarray | None) -> list[Said]:
+    def _said(self, r: int, speaking: np.ndarray, votes: np.ndarray | None) -> list[VotesSent]:
         """The ballots of those who are speaking [N], together where they have the same length."""
         if self._ballots.form != "coded" or votes is None:  # every ballot is as long as any other
             return [(Vote(r, bytes(self._ballots.largest)), speaking)]

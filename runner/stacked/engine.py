@@ -36,7 +36,7 @@ from p2p_tally.learning.setup import Task, make_model
 from p2p_tally.node.formats import ballot_format, merge_format
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.reports import Stopwatch
-from p2p_tally.node.traffic import Said, Traffic, totals
+from p2p_tally.node.traffic import Traffic, VotesSent, totals
 from p2p_tally.protocol.messages import Ready
 from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.simulation.checkpoints import EngineState
@@ -130,7 +130,7 @@ class Stacked:
 
     def _play(self, r: int, lines: RoundLog) -> None:
         """Round r of Algorithm 1, at every peer."""
-        said: list[Said] = []
+        said: list[VotesSent] = []
         seconds: dict[str, float] = {}
         watch = Stopwatch(self.clock, seconds)
         graph, audience = self._graph(r)
@@ -251,14 +251,14 @@ class Stacked:
         waiting: np.ndarray,
         speaking: np.ndarray,
         mute: np.ndarray,
-    ) -> list[Said]:
+    ) -> list[VotesSent]:
         """Open the channels whose warm-up ends with this round; the counts that those who are `waiting` [N] send.
 
         Those who are `mute` send a count of none right.
         """
         right, of = ready
         opening = waiting & channel_opens(right, of, 0)
-        said: list[Said] = []
+        said: list[VotesSent] = []
         if sends_ballots(self.federation):
             said = [(Ready(r, count, of), waiting & (right == count)) for count in np.unique(right[waiting]).tolist()]
             # Whole numbers, which floats add up exactly: as a node's fractions do.

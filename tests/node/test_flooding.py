@@ -87,7 +87,7 @@ def flooded(hops: Any) -> Links:
     links = Links(hops, slow=(V, X))
     for votes in links.votes.values():
         votes.send(1, Vote(1, b""))
-        votes.urge(1)
+        votes.long_wait(1)
     links.deliver()
     return links
 

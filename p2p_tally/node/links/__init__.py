@@ -1,1 +1,1 @@
-"""Links to the neighbours: in memory or over WebSockets, which are needed when, what goes out."""
+"""Links to the neighbours: in memory or over WebSockets, when each is needed, and how messages are sent."""

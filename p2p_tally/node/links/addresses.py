@@ -1,4 +1,4 @@
-"""Addresses on the command line: HOST:PORT, and NAME=HOST:PORT for a peer that goes by another name."""
+"""Addresses on the command line: HOST:PORT, and NAME=HOST:PORT for a peer with a name."""
 
 import ipaddress
 import os
@@ -41,7 +41,7 @@ def parse_address(text: str, flag: str) -> Address:
 
 
 def _is_host(text: str) -> bool:
-    """A name or an address; colons are IPv6's alone, so that a URL or a forgotten comma is told from a host."""
+    """A host name or an IP address. Only IPv6 addresses have colons, so a URL or a missing comma is an error."""
     if ":" not in text:
         return _HOST_NAME.fullmatch(text) is not None
     try:
@@ -52,7 +52,7 @@ def _is_host(text: str) -> bool:
 
 
 def parse_peers(text: str) -> dict[NodeName, Address]:
-    """Peers by name. A peer without a name of its own goes by its address, as its neighbours write it."""
+    """Peers by name. The name of a peer without one is its address."""
     peers: dict[NodeName, Address] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, address = item.rpartition("=")
@@ -65,11 +65,11 @@ def parse_peers(text: str) -> dict[NodeName, Address]:
 
 
 def why_unreachable(error: Exception) -> str:
-    """Why a connection failed, in the system's words: the libraries wrap these in their own call and its arguments."""
+    """Why a connection failed, as the system says it, without what the libraries add around it."""
     number = error.errno if isinstance(error, OSError) else None
     if number and number > 0:
         return os.strerror(number)
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    words = error.strerror if isinstance(error, OSError) else None  # a name that does not resolve has no plain number
-    return words or str(error) or type(error).__name__
+    text = error.strerror if isinstance(error, OSError) else None  # if a name does not resolve, errno is negative
+    return text or str(error) or type(error).__name__

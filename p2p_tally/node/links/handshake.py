@@ -1,4 +1,4 @@
-"""The start of a connection: both sides say hello, check the other's, and say welcome. Then it is a link."""
+"""The start of a connection: both sides send a hello, check the other's, and send a welcome. Then it is a link."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ from p2p_tally.protocol import frames
 from p2p_tally.protocol.handshake import check_hello
 from p2p_tally.protocol.messages import Hello, Welcome
 
-# From accepting a connection to the end of the handshake, and for each of its two steps.
+# The limit from accepting a connection to the end of the handshake, and for each of its two steps.
 HANDSHAKE_SECONDS = 5.0
 
-# WebSocket close code of a refusal; the range 4000 to 4999 is for applications.
+# WebSocket close code of a refusal; 4000 to 4999 are for applications.
 REFUSED = 4001
-# A close frame holds 123 bytes of text.
+# A close frame has room for 123 bytes of text.
 REASON_BYTES = 120
 
 
 async def shake_hands(
     connection: Connection, own: Hello, neighbours: Mapping[NodeName, Address], dialled: NodeName | None
 ) -> Link:
-    """A link, or a PeerError that names what does not fit. `dialled`: whom this node meant to reach, if it dialled."""
+    """A link, or a PeerError that says what is wrong. `dialled`: the peer that this node dialled, if it did."""
     async with asyncio.timeout(HANDSHAKE_SECONDS):
         await connection.send_bytes(frames.encode(own))
         message = await connection.receive()

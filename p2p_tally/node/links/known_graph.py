@@ -1,11 +1,11 @@
-"""The graph as one node knows it that was told of its neighbours only: it grows as they say who theirs are."""
+"""The graph for a node that is given its neighbours only. It grows as they say who their neighbours are."""
 
 from collections.abc import Iterable
 
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.topologies import Schedule, Topology
 
-# Name of such a graph: peers must agree that they have one.
+# The name of such a graph: all peers must have one, and compare the name.
 NEIGHBOURS = "neighbours"
 
 

@@ -1,7 +1,7 @@
-"""One neighbour: a bounded outgoing queue over a WebSocket, and the loop that reads what comes in.
+"""The link to one neighbour: a bounded outgoing queue over a WebSocket, and the loop that reads incoming messages.
 
-A link exists once both sides have said hello, so it knows its peer's name. A neighbour that does not read slows only
-itself: its queue fills, and at the cap the link is dropped.
+A link is made after the handshake, so it knows its peer's name. A neighbour that does not read delays only itself: its
+queue fills up, and at the limit the link is ended.
 """
 
 import asyncio
@@ -21,47 +21,47 @@ log = logging.getLogger(__name__)
 
 Connection = ClientWebSocketResponse | WebSocketResponse
 
-# Backoff between attempts to reach a peer: from the first to the last, each up to twice the one before.
+# Delays between attempts to reach a peer: they double from the first to the last.
 FIRST_DELAY = 0.1
 LAST_DELAY = 5.0
-# A peer of another federation will not change its mind soon.
+# After a refusal: the peer is of another federation, which will not change soon.
 REFUSED_DELAY = 30.0
 
-# Bytes that may wait for a neighbour: below the first there is room for the next run of parameters; at the second
-# the neighbour has stopped reading.
+# Bytes that may be queued for a neighbour. Up to the first the next run of parameters may be queued; at the second the
+# neighbour is taken to have stopped reading.
 ROOM = 1 << 20
 CAP = 16 << 20
 
 
-# WebSocket close code of a link that is not needed for now; the range 4000 to 4999 is for applications.
+# WebSocket close code of a link that is not needed now; 4000 to 4999 are for applications.
 IDLE = 4002
 
 
 def backoff(attempt: int, generator: random.Random) -> float:
-    """Seconds before attempt number `attempt` (from 0): doubling up to a limit, spread so that peers do not collide."""
+    """Seconds before attempt number `attempt` (from 0): doubled up to a limit, and random to avoid collisions."""
     longest = min(LAST_DELAY, FIRST_DELAY * 2.0 ** min(attempt, 16))
     return longest * generator.uniform(0.5, 1.0)
 
 
 class Link:
-    """The live channel to one neighbour."""
+    """The open link to one neighbour."""
 
     def __init__(self, connection: Connection, hello: Hello) -> None:
         self.peer = NodeName(hello.name)
         self.hello = hello
         self.connection = connection
-        self.meter = Meter(connection)  # whoever serves the link closes it
+        self.meter = Meter(connection)  # the code that serves the link closes it
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
         self._closing = False
-        self.idle = False  # it ends, or has ended, because it is not needed for now
+        self.idle = False  # it ends, or has ended, because it is not needed now
         self._writer: asyncio.Task[None] | None = None
 
     def send(self, frame: bytes) -> bool:
-        """Queue a frame. False: the link is ending, or just ended because its queue is full."""
+        """Queue a frame. False: the link is ending, or was ended now because its queue is full."""
         if self._closing:
             return False
         if self._queued + len(frame) > CAP:
@@ -77,14 +77,14 @@ class Link:
 
     @property
     def queued(self) -> int:
-        """Bytes that wait for this neighbour."""
+        """Bytes in the queue for this neighbour."""
         return self._queued
 
     async def drained(self) -> None:
         await self._room.wait()
 
     async def serve(self, deliver: Callable[[NodeName, bytes], bool]) -> None:
-        """Carry frames both ways until the link ends, or `deliver` finds that the peer does not keep the protocol."""
+        """Send and receive frames until the link ends, or `deliver` says that the peer broke the protocol."""
         self._writer = asyncio.create_task(self._write())
         try:
             await self._read(deliver)
@@ -119,7 +119,7 @@ class Link:
                 frame = self._queue[0]
                 try:
                     await self.connection.send_bytes(frame)
-                except (ConnectionError, RuntimeError):  # the socket has gone; the reader ends the link
+                except (ConnectionError, RuntimeError):  # the socket is closed; the reader ends the link
                     return
                 self._queue.popleft()
                 self._queued -= len(frame)
@@ -130,18 +130,18 @@ class Link:
                 return
             await self._wake.wait()
 
-    async def finish(self, patience: float) -> None:
-        """Send what is queued, then close; a peer that does not read is given `patience` seconds."""
+    async def finish(self, seconds: float) -> None:
+        """Send what is queued, then close. A peer that does not read delays this by at most so many seconds."""
         self._closing = True
         self._wake.set()
         if self._writer is not None:
-            await asyncio.wait([self._writer], timeout=patience)
+            await asyncio.wait([self._writer], timeout=seconds)
         await self.connection.close(code=IDLE if self.idle else WSCloseCode.OK)
 
-    async def retire(self, patience: float) -> None:
-        """End in good order, because the link is not needed for now."""
+    async def retire(self, seconds: float) -> None:
+        """End the link, after sending what is queued, because it is not needed now."""
         self.idle = True
-        await self.finish(patience)
+        await self.finish(seconds)
 
     def abort(self) -> None:
         """End at once."""

@@ -8,25 +8,25 @@ from p2p_tally.node.links.transport import Events
 
 
 class MemoryNetwork:
-    """The place where the transports of one process find each other."""
+    """Connects the transports of one process."""
 
     def __init__(self) -> None:
-        self.doors: dict[NodeName, Events] = {}
-        # A receiver may answer or pass on: that waits its turn, so that a long way is no deep stack.
-        self._under_way: deque[tuple[NodeName, NodeName, bytes]] = deque()
+        self.receivers: dict[NodeName, Events] = {}
+        # A receiver may send in turn. Those frames are queued, so that a long chain of messages is no deep recursion.
+        self._queue: deque[tuple[NodeName, NodeName, bytes]] = deque()
         self._delivering = False
 
     def carry(self, sender: NodeName, receiver: NodeName, frame: bytes) -> None:
-        """Deliver a frame, and all that is sent because of it."""
-        self._under_way.append((sender, receiver, frame))
+        """Deliver a frame, and all frames that are sent because of it."""
+        self._queue.append((sender, receiver, frame))
         if self._delivering:
             return
         self._delivering = True
         try:
-            while self._under_way:
-                sender, receiver, frame = self._under_way.popleft()
-                if receiver in self.doors:
-                    self.doors[receiver].deliver(sender, frame)
+            while self._queue:
+                sender, receiver, frame = self._queue.popleft()
+                if receiver in self.receivers:
+                    self.receivers[receiver].deliver(sender, frame)
         finally:
             self._delivering = False
 
@@ -39,28 +39,28 @@ class MemoryTransport:
         self._name = name
 
     async def start(self, events: Events) -> None:
-        self._network.doors[self._name] = events
+        self._network.receivers[self._name] = events
 
     def send(self, peer: NodeName, frame: bytes) -> bool:
-        if peer not in self._network.doors:
+        if peer not in self._network.receivers:
             return False
         self._network.carry(self._name, peer, frame)
         return True
 
     async def drained(self, peer: NodeName) -> None:
-        """A frame is delivered when `send` returns."""
+        """Nothing is queued: a frame has been delivered when `send` returns."""
 
     def want(self, peers: Collection[NodeName]) -> None:
-        """Everybody is always in reach."""
+        """All peers are always linked."""
 
-    async def linked(self, peers: Collection[NodeName], patience: float | None) -> list[NodeName]:  # noqa: ARG002
+    async def linked(self, peers: Collection[NodeName], seconds: float | None) -> list[NodeName]:  # noqa: ARG002
         return []
 
     def received(self, peer: NodeName) -> int | None:  # noqa: ARG002
         return None
 
     def open_links(self) -> list[NodeName]:
-        return [peer for peer in self._network.doors if peer != self._name]
+        return [peer for peer in self._network.receivers if peer != self._name]
 
     async def close(self) -> None:
-        self._network.doors.pop(self._name, None)
+        self._network.receivers.pop(self._name, None)

@@ -1,4 +1,4 @@
-"""What goes out: a message is encoded once, sent to every neighbour, and every send is booked."""
+"""Sends messages: each is encoded once, sent to its receivers, and counted in the ledger."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from p2p_tally.protocol.messages import Message
 
 
 class Outbox:
-    """One node's outgoing side."""
+    """The outgoing messages of one node."""
 
     def __init__(self, name: NodeName, transport: Transport, ledger: Ledger) -> None:
         self.name = name
@@ -23,12 +23,12 @@ class Outbox:
             self.send(peer, message, frame)
 
     async def stream(self, peer: NodeName, message: Message) -> None:
-        """A large message: waits for room on the link first."""
+        """Send a large message, once the link's queue has room for it."""
         await self.transport.drained(peer)
         self.send(peer, message, frames.encode(message))
 
     def send(self, peer: NodeName, message: Message, frame: bytes) -> bool:
-        """Whether there was a link to send it over."""
+        """Returns whether there was a link."""
         sent = self.transport.send(peer, frame)
         if sent:
             self.ledger.book_sent(peer, message.stage, message.payload, framed_bytes(self.name, peer, len(frame)))
@@ -36,5 +36,5 @@ class Outbox:
 
 
 def framed_bytes(sender: NodeName, receiver: NodeName, length: int) -> int:
-    """What a frame of this length takes on the socket between two nodes, the WebSocket header included."""
+    """Bytes that a frame of this length takes on the socket, with its WebSocket header."""
     return length + frames.websocket_header(length, masked=dials(sender, receiver))

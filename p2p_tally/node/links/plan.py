@@ -1,8 +1,8 @@
-"""Which links a node needs around a round, where the graph changes: pure reckoning from the schedule all know.
+"""Which links a node needs in a round, if the graph changes. Computed from the schedule, which all nodes know.
 
-A link is there for the rounds in which its ends exchange something: made some rounds ahead, so that it is up when it
-is needed and a node that is a little behind is still reached; kept for a few rounds after, so that an edge that comes
-back soon stays. Rounds without messages do not count: nodes drift apart in them.
+A link is needed in the rounds in which its two ends exchange messages. It is made some rounds before, so that it is up
+in time, also if the other node is a little behind. It is kept for a few rounds after, because the edge may come back
+soon. Rounds without messages are not counted, because in them nodes do not wait for each other.
 """
 
 from functools import lru_cache
@@ -12,18 +12,18 @@ from p2p_tally.ids import NodeName
 from p2p_tally.learning.schedule import exchanges
 from p2p_tally.topologies import Topology
 
-# Rounds after its last use that a link is kept for.
+# For how many rounds a link is kept after its last use.
 GRACE = 2
 
 
 def lead(members: int) -> int:
-    """Rounds with messages that links are made ahead: as many as nodes can be apart. Everyone waits for its partners,
-    so those who hold a node back double with every round, and after log2 N rounds are all."""
+    """How many rounds with messages before its use a link is made: as many as nodes can be apart. Each node waits for
+    its partners, so the number of nodes that it depends on doubles with every round: after log2 N rounds it is all."""
     return 1 + (members - 1).bit_length()
 
 
 class LinkPlan:
-    """One node's links, round by round."""
+    """The links that one node needs, by round."""
 
     def __init__(self, name: NodeName, topology: Topology, federation: Federation) -> None:
         self._name = name
@@ -32,15 +32,15 @@ class LinkPlan:
         self._next = lru_cache(maxsize=64)(self._next_exchange)
 
     def needed(self, round: int) -> frozenset[NodeName]:
-        """Whom to be linked to when this round begins."""
+        """The peers that need a link when this round begins."""
         rounds: list[int] = []
         ahead = self._next(round - 1)
         while ahead is not None and len(rounds) <= lead(len(self._topology.members)):
             rounds.append(ahead)
             ahead = self._next(ahead)
         if round == 1:
-            rounds.append(1)  # its neighbours are told that this node is there
-        # What was long ago is idle, however few rounds with messages came since.
+            rounds.append(1)  # for the message that this node plays
+        # Here all rounds count, also those without messages: a link not used for long is ended.
         rounds += [back for back in range(max(1, round - GRACE), round) if exchanges(self._federation, back)]
         return frozenset(NodeName(peer) for r in rounds for peer in self._topology.neighbours(self._name, r))
 

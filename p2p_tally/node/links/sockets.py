@@ -1,4 +1,4 @@
-"""What the kernel knows of a link's socket: its byte counters, and how to cut it. Linux counts; elsewhere nothing."""
+"""The kernel's byte counters for the socket of a link (on Linux only), and how to end a connection at once."""
 
 import os
 import socket
@@ -6,8 +6,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-# Of struct tcp_info of linux/tcp.h: options (since ever), bytes_acked and bytes_received (Linux 4.1), segs_out and
-# segs_in (4.2), bytes_sent and bytes_retrans (4.19).
+# Offsets in struct tcp_info of linux/tcp.h: options (all versions), bytes_acked and bytes_received (since Linux 4.1),
+# segs_out and segs_in (4.2), bytes_sent and bytes_retrans (4.19).
 _OPTIONS_AT, _BYTES_AT, _SEGMENTS_AT, _SENT_AT = 5, 120, 136, 200
 _TWO_LONG, _TWO_SHORT, _LONG = struct.Struct("=QQ"), struct.Struct("=II"), struct.Struct("=Q")
 _TIMESTAMPS = 1
@@ -23,8 +23,9 @@ class HasSocket(Protocol):
 class KernelCount:
     """Bytes of connections: of the stream alone, and on the wire with TCP and IP headers and retransmissions.
 
-    The wire is reckoned from the kernel's count of segments, acknowledgements among them: 40 bytes of header each, 60
-    over IPv6, and 12 more where timestamps are on, which is usual. A connection's first segment has a few more.
+    The wire bytes are computed from the kernel's count of segments, including acknowledgements: each has 40 bytes of
+    headers, 60 over IPv6, and 12 more with TCP timestamps, which are usual. The first segment of a connection has a few
+    bytes more, which are not counted.
     """
 
     sent: int = 0  # acknowledged by the peer
@@ -42,10 +43,11 @@ class KernelCount:
 
 
 class Meter:
-    """The kernel's counters of one connection, also after the connection has been closed, until the meter is.
+    """Reads the kernel's counters of one connection, also after the connection was closed, until the meter is closed.
 
-    It holds the socket by a descriptor of its own: the transport closes its own as soon as the peer is gone, and the
-    counters would go with it. The connection's last segment is sent when the meter closes, so that must not wait.
+    It has its own descriptor of the socket: the transport closes its descriptor as soon as the peer disconnects, and
+    the counters would be lost. The kernel sends the last segment only when all descriptors are closed, so close the
+    meter soon.
     """
 
     def __init__(self, link: HasSocket) -> None:
@@ -55,7 +57,7 @@ class Meter:
             self._socket = socket.socket(fileno=os.dup(found.fileno()))
 
     def count(self) -> KernelCount | None:
-        """What the kernel has carried so far; None where it does not say."""
+        """The bytes so far; None where the kernel does not count them."""
         if self._socket is None:
             return None
         info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SENT_AT + _LONG.size)
@@ -67,7 +69,7 @@ class Meter:
         header = TCP_HEADER + (TIMESTAMP_OPTION if info[_OPTIONS_AT] & _TIMESTAMPS else 0)
         header += IPV6_HEADER if self._socket.family == socket.AF_INET6 else IPV4_HEADER
         segments_out, segments_in = _TWO_SHORT.unpack_from(info, _SEGMENTS_AT)
-        (sent,) = _LONG.unpack_from(info, _SENT_AT)  # what was sent again counts again
+        (sent,) = _LONG.unpack_from(info, _SENT_AT)  # includes retransmissions
         return KernelCount(acknowledged, received, sent + header * segments_out, received + header * segments_in)
 
     def close(self) -> None:
@@ -77,7 +79,7 @@ class Meter:
 
 
 def cut(link: HasSocket) -> None:
-    """End a connection at once, whatever is still queued on it."""
+    """End a connection at once; queued bytes are lost."""
     found = link.get_extra_info("socket")
     if found is not None and found.fileno() >= 0:
         with socket.socket(fileno=os.dup(found.fileno())) as copy:
@@ -88,7 +90,7 @@ def cut(link: HasSocket) -> None:
 
 
 def watch_for_silence(link: HasSocket, seconds: int) -> None:
-    """Let the kernel probe a quiet connection, so that a vanished machine is noticed without a message of ours."""
+    """Let the kernel probe an idle connection, so that it notices when the other machine has disappeared."""
     found = link.get_extra_info("socket")
     if found is None or found.fileno() < 0 or not hasattr(socket, "TCP_USER_TIMEOUT"):
         return

@@ -1,39 +1,39 @@
-"""What a node knows of its link to one neighbour: whether it is wanted, how it is, and what it has carried."""
+"""What a node knows of its link to one neighbour: whether it is wanted, its state, and its bytes."""
 
 import asyncio
 
 from p2p_tally.node.links.addresses import Address
 from p2p_tally.node.links.sockets import KernelCount
 
-# Idle: not needed now. Opening: on its way. Refused: by the handshake, at either end.
+# idle: not needed now. opening: being made. refused: by the handshake, at either end.
 STATES = ("idle", "opening", "up", "down", "refused")
 
 
 class LinkState:
-    """The link to one neighbour, over all connections that it has had."""
+    """The link to one neighbour, over all its connections."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.state = "down"
         self.detail = ""  # why it is not up
-        self.attempts = 0  # to make it, since it was last up
+        self.attempts = 0  # failed attempts to connect since it was last up
         self.wanted = True
-        self.dialling = False  # a task is at it
-        self.met = False  # there has been a link
-        self.wish_changed = asyncio.Event()  # whether it is wanted, since `watch_wish`
-        self.kernel = KernelCount()  # bytes of connections that have ended
+        self.dialling = False  # a task tries to make it
+        self.met = False  # it has been up before
+        self.wanted_changed = asyncio.Event()  # set when `want` is called, cleared by `watch_wanted`
+        self.kernel = KernelCount()  # bytes of the connections that have ended
 
     # --- whether it is wanted
 
     def want(self, wanted: bool, linked: bool) -> None:
-        """From now on this link is needed, or not. `linked`: there is one at present."""
+        """From now on this link is needed, or not. `linked`: whether it is up now."""
         self.wanted = wanted
-        self.wish_changed.set()
+        self.wanted_changed.set()
         if not linked:
             self.state, self.detail = "opening" if wanted else "idle", ""
 
-    def watch_wish(self) -> None:
-        self.wish_changed.clear()
+    def watch_wanted(self) -> None:
+        self.wanted_changed.clear()
 
     # --- making it
 
@@ -44,7 +44,7 @@ class LinkState:
         self.dialling = False
 
     def attempt_failed(self) -> bool:
-        """Whether this was the first attempt since the link was up."""
+        """Returns whether this was the first attempt since the link was up."""
         if self.state == "opening":
             self.state = "down"
         self.attempts += 1
@@ -56,13 +56,13 @@ class LinkState:
     def refused(self, why: str) -> None:
         self.state, self.detail = "refused", why
 
-    # --- while there is one
+    # --- while it is up
 
     def up(self) -> None:
         self.state, self.detail, self.attempts, self.met = "up", "", 0, True
 
     def carried(self, count: KernelCount) -> None:
-        """A connection has ended, and these were its bytes."""
+        """A connection has ended; `count`: its bytes."""
         self.kernel += count
 
     def ended(self, *, idle: bool) -> None:

@@ -1,4 +1,4 @@
-"""How a node reaches its neighbours: the interface that the memory and the WebSocket transport implement."""
+"""The interface between a node and its links. The memory and the WebSocket transport implement it."""
 
 from collections.abc import Callable, Collection
 from functools import lru_cache
@@ -9,48 +9,48 @@ from p2p_tally.protocol.messages import Hello
 
 
 class Events(Protocol):
-    """What a transport tells its node. Calls come on the event loop's thread, never block and never raise."""
+    """What a transport reports to its node. Called on the event loop's thread; must not block and must not raise."""
 
     def deliver(self, peer: NodeName, frame: bytes) -> bool:
-        """A frame came, from the peer that the link vouches for. False: it was no message, and the link should end."""
+        """A frame came from this peer. Returns False if it is no valid message: then the link is ended."""
         ...
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
-        """There is a link to this peer, and it has said who it is."""
+        """The link to this peer is up; `hello` is what the peer sent."""
         ...
 
     def link_down(self, peer: NodeName) -> None:
-        """The link is gone, or cannot be made; the transport tries again. Not said of one that is not needed now."""
+        """The link has ended, or cannot be made; the transport tries again. Not called if the link is not needed."""
         ...
 
 
 class Transport(Protocol):
-    """Frames to named neighbours. Each link keeps its frames in order."""
+    """Sends frames to neighbours by name. Each link keeps its frames in order."""
 
     async def start(self, events: Events) -> None: ...
 
     def send(self, peer: NodeName, frame: bytes) -> bool:
-        """Queue a frame; False where there is no live link, or its queue is full."""
+        """Queue a frame; False if there is no open link, or its queue is full."""
         ...
 
     async def drained(self, peer: NodeName) -> None:
-        """Wait until the link has room for the next large frame, or is gone."""
+        """Wait until the link has room for the next large frame, or has ended."""
         ...
 
     def want(self, peers: Collection[NodeName]) -> None:
-        """From now on links to these peers are needed, and to no others; without a word all are."""
+        """From now on only links to these peers are needed. Before the first call all links are."""
         ...
 
-    async def linked(self, peers: Collection[NodeName], patience: float | None) -> list[NodeName]:
-        """Wait for links that are being made; those of the peers that still have none when the time is up."""
+    async def linked(self, peers: Collection[NodeName], seconds: float | None) -> list[NodeName]:
+        """Wait at most so many seconds for links that are being made. Returns the peers that still have none."""
         ...
 
     def received(self, peer: NodeName) -> int | None:
-        """Bytes that have come over a live link, of messages that are not whole yet too; None: not known."""
+        """Bytes that have come over an open link, including parts of messages; None: not known."""
         ...
 
     def open_links(self) -> list[NodeName]:
-        """Who can be sent to now."""
+        """The peers with an open link."""
         ...
 
     async def close(self) -> None:
@@ -60,7 +60,7 @@ class Transport(Protocol):
 
 @lru_cache(maxsize=65_536)
 def dials(node: NodeName, peer: NodeName) -> bool:
-    """Of two neighbours the one with the smaller name dials. It masks what it sends, as WebSocket clients must."""
+    """Whether `node` dials: of two neighbours the one with the smaller name. It masks frames, as a WebSocket client."""
     return name_key(node) < name_key(peer)
 
 

@@ -1,7 +1,7 @@
 """Neighbours over the network: one WebSocket link per edge, made again when it breaks.
 
-Of two neighbours the one with the smaller name dials. From accepting a socket to a finished handshake a stranger has
-five seconds. Knows links and hellos; knows nothing of rounds.
+Of two neighbours the one with the smaller name dials. An accepted connection has five seconds to finish its handshake.
+This module knows links and hellos; it knows nothing of rounds.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from p2p_tally.protocol.messages import Hello
 log = logging.getLogger(__name__)
 
 PATH = "/p2p-tally"
-# A machine that vanishes without a message is noticed after this long.
+# A machine that disappears without closing its connections is noticed after this long.
 SILENCE_SECONDS = 30
-# What a peer that stops reading is given when this node leaves.
-FAREWELL_SECONDS = 5.0
+# When a link is closed: how long to wait until the peer has read what is queued.
+CLOSE_SECONDS = 5.0
 
 
 class WebSocketTransport:
@@ -49,8 +49,8 @@ class WebSocketTransport:
         generator: random.Random,
         inherited: socket.socket | None = None,
     ) -> None:
-        """`hello`: what this node says of itself when a link is made. `inherited`: a socket that listens already, where
-        another process has chosen the address."""
+        """`hello`: makes the hello that this node sends on a new link. `inherited`: a socket that listens already,
+        if another process has chosen the address."""
         self.name = name
         self.listen = listen
         self.hello = hello
@@ -100,21 +100,21 @@ class WebSocketTransport:
             await link.drained()
 
     def want(self, peers: Collection[NodeName]) -> None:
-        """The side that dials makes links and ends them; the other follows."""
+        """The side that dials makes links and ends them; the other side accepts that."""
         for name, state in self.peers.items():
             if (name in peers) == state.wanted and self._session is not None:
                 continue
             state.want(name in peers, linked=name in self.links)
             if name in self.links and not state.wanted and dials(self.name, name):
-                self._spawn(self.links[name].retire(FAREWELL_SECONDS))
+                self._spawn(self.links[name].retire(CLOSE_SECONDS))
             self._dial_if_wanted(name)
 
-    async def linked(self, peers: Collection[NodeName], patience: float | None) -> list[NodeName]:
+    async def linked(self, peers: Collection[NodeName], seconds: float | None) -> list[NodeName]:
         def opening() -> list[NodeName]:
             return [peer for peer in peers if self.peers[peer].state == "opening"]
 
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 while opening() and not self._closing.is_set():
                     self._changed.clear()
                     await self._changed.wait()
@@ -133,7 +133,7 @@ class WebSocketTransport:
         self._changed.set()
         if self._listener is not None:
             self._listener.close()
-        await asyncio.gather(*(link.finish(FAREWELL_SECONDS) for link in list(self.links.values())))
+        await asyncio.gather(*(link.finish(CLOSE_SECONDS) for link in list(self.links.values())))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -145,26 +145,26 @@ class WebSocketTransport:
     # --- before the first round
 
     def not_up(self) -> set[NodeName]:
-        """Neighbours whose links are needed and not there."""
+        """Neighbours whose links are needed and not up."""
         return {name for name, peer in self.peers.items() if peer.state not in ("up", "idle")}
 
     def hellos(self) -> list[Hello]:
-        """What the neighbours that there are links to said of themselves."""
+        """The hellos of the neighbours with an open link."""
         return [link.hello for link in self.links.values()]
 
     async def change(self, until: float) -> None:
-        """Wait until some link has changed, `look_again` is called, or that instant."""
+        """Wait until a link has changed, `notify_change` is called, or this time is reached."""
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self._changed.wait()
 
-    def look_again(self) -> None:
-        """Something else has changed for whoever waits for links."""
+    def notify_change(self) -> None:
+        """End the wait in `change`: something else has changed."""
         self._changed.set()
 
     def play(self) -> None:
-        """Rounds begin: from now on the node is told of every link that cannot be made."""
+        """Rounds begin: from now on `link_down` is also called for links that cannot be made."""
         self._playing = True
 
     @property
@@ -172,12 +172,12 @@ class WebSocketTransport:
         return self._closing.is_set()
 
     def stop_waiting(self) -> None:
-        """This node leaves: no link is made any more."""
+        """This node leaves: make no more links."""
         self._closing.set()
         self._changed.set()
 
     def kernel_total(self) -> KernelCount:
-        """Bytes that the kernel carried over all links, ended ones included."""
+        """The kernel's count over all links, including ended ones."""
         total = KernelCount()
         for name, peer in self.peers.items():
             live = self.links[name].meter.count() if name in self.links else None
@@ -196,7 +196,7 @@ class WebSocketTransport:
         state = self.peers[peer]
         while not self._closing.is_set() and state.wanted:
             delay = None
-            state.watch_wish()
+            state.watch_wanted()
             try:
                 await self._dial(peer, state.address)
             except HandshakeError as error:
@@ -206,16 +206,16 @@ class WebSocketTransport:
                 self._refused(peer, error)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 state.unreachable(why_unreachable(error))
-            if state.state != "idle" and not state.wish_changed.is_set():
+            if state.state != "idle" and not state.wanted_changed.is_set():
                 delay = backoff(state.attempts, self._generator) if delay is None else delay
                 self._not_there(peer, state)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(delay):
-                        await state.wish_changed.wait()
+                        await state.wanted_changed.wait()
         state.stop_dialling()
 
     def _not_there(self, peer: NodeName, state: LinkState) -> None:
-        """An attempt has failed. Once others may be waiting for this peer they learn that they need not."""
+        """An attempt has failed. If rounds have begun, the node is told, so that it does not wait for this peer."""
         if state.attempt_failed() and self._playing and self._events is not None:
             self._events.link_down(peer)
         self._changed.set()
@@ -254,18 +254,18 @@ class WebSocketTransport:
             return connection
         except (OSError, TimeoutError, asyncio.CancelledError):
             return connection
-        self._strangers.introduced(request.protocol)
+        self._strangers.identified(request.protocol)
         await self._serve(link)
         return connection
 
-    # --- both
+    # --- for both sides
 
     async def _serve(self, link: Link) -> None:
-        """The life of a link."""
+        """Serve a link until it ends."""
         assert self._events is not None
         state = self.peers[link.peer]
         old = self.links.get(link.peer)
-        if old is not None:  # the peer has come back before its old connection was seen to end
+        if old is not None:  # the peer has connected again before the end of its old connection was noticed
             old.abort()
             if not old.idle:
                 self._events.link_down(link.peer)

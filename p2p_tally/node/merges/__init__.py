@@ -1,1 +1,1 @@
-"""Averages of parameters over links: among all, around a ring, with the neighbours."""
+"""Merges, which average parameters: over all peers, around a ring, or with the neighbours."""

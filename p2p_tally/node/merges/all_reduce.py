@@ -1,8 +1,8 @@
-"""The exact mean where all are neighbours of each other: an all-reduce.
+"""The exact mean on a full mesh: an all-reduce.
 
-First everybody says that they take part. Then each sums one segment for all the others and hands the mean out:
-2 (N - 1) / N |W| sent a peer, and everybody ends with the same bits. Where the federation codes its merges, changes
-since the last one travel (contributions.py).
+First each node announces that it takes part. Then each node sums one segment of the vector for all, and sends the mean
+of that segment to all others. Each peer sends 2 (N - 1) / N |W|, and all end with the same bits. With a merge precision
+or top-k, the changes since the last merge are sent instead of parameters (contributions.py).
 """
 
 import logging
@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 
 def participants(announced: dict[NodeName, bytes], members: Sequence[NodeName]) -> list[NodeName]:
-    """Those who announced themselves and whom every announcement counts in: all who hear the same agree."""
+    """The members that sent an announcement and are in the mask of every announcement. Nodes that received the same
+    announcements get the same result."""
     taking_part = set(announced)
     for mask in announced.values():
         taking_part &= from_mask(mask, members)
@@ -32,17 +33,17 @@ def participants(announced: dict[NodeName, bytes], members: Sequence[NodeName]) 
 
 
 class AllReduce:
-    """One node's part in the merges over a mesh."""
+    """The merges of one node over a mesh."""
 
     def __init__(self, peers: Peers, format: ChangeFormat = PLAIN, feedback: ErrorFeedback | None = None) -> None:
-        """With `feedback` changes since its base are sent, if all who take part have that base; else parameters."""
+        """With `feedback`, changes since its base are sent if all participants have that base; otherwise parameters."""
         self._peers = peers
         self._members = in_order([peers.name, *peers.roster])
         self._format = format
         self._feedback = feedback
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
-        """The mean over the members that take part, the same bits at each."""
+        """The mean over the members that take part: the same bits at each."""
         name, roster, outbox = self._peers.name, self._peers.roster, self._peers.outbox
         others = [member for member in self._members if member != name]
         present = [name, *(peer for peer in others if roster[peer].is_there)]
@@ -52,21 +53,21 @@ class AllReduce:
         announced = {**heard, name: own}
         taking_part = participants({peer: said.present for peer, said in announced.items()}, self._members)
         if name not in taking_part:
-            # Whoever heard fewer announcements may count this node in.
+            # Nodes that received fewer announcements may count this node as a participant.
             outbox.broadcast(heard, Withdraw(round))
             return FAILED
         if taking_part == [name]:
-            # The mean over one is no merge that others could build on.
+            # The mean over one node is its own vector; `alone` says whether nobody else announced a merge.
             return Merged(vector, alone=not heard)
         own_part = self._contribution(vector, [announced[peer].base for peer in taking_part])
         result = FAILED if own_part is None else await self._reduce(exchanged, own_part, taking_part)
         if result.average is None:
-            # The others lack what this node has not handed out: they should not wait for it.
+            # The others must not wait for what this node will not send.
             outbox.broadcast([peer for peer in taking_part if peer != name], Withdraw(round))
         return result
 
     def _contribution(self, vector: np.ndarray, bases: list[bytes]) -> Contribution | None:
-        """What this node puts in: everybody decides alike, by what all who take part announced."""
+        """What this node contributes. All participants decide the same, because they know the same announcements."""
         feedback = self._feedback
         if feedback is None:
             return Parameters(vector)
@@ -77,7 +78,7 @@ class AllReduce:
         return changes if changes.fits else None
 
     async def _reduce(self, exchanged: Runs, own: Contribution, members: list[NodeName]) -> Merged:
-        """Runs are summed and handed out in a pipeline: scatter t, while t - 1 is summed and t - 2 collected."""
+        """A pipeline: in step t run t is sent, run t - 1 is summed, and the mean of run t - 2 is collected."""
         cut = {member: runs(whole) for member, whole in zip(members, segments(len(own), len(members)), strict=True)}
         name = self._peers.name
         others = [member for member in members if member != name]

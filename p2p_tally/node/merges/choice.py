@@ -1,4 +1,4 @@
-"""Which kind of merge a federation makes over its graph."""
+"""Which kind of merge a federation uses on its graph."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def make_exchange(federation: Federation, topology: Topology, peers: Peers, feed
 
 
 class ByGraph:
-    """The exact mean in a round in which all are neighbours, mixing with the neighbours in every other."""
+    """The exact mean in rounds in which all nodes are neighbours; mixing with the neighbours in all other rounds."""
 
     def __init__(self, topology: Topology, among_all: Exchange, with_neighbours: Exchange) -> None:
         self._topology = topology

@@ -1,6 +1,6 @@
-"""What one node puts into an all-reduce and what it makes of what comes: parameters as they are, or coded changes.
+"""What one node contributes to an all-reduce, and how it uses what it receives: parameters, or encoded changes.
 
-Both are run by run. A contribution belongs to one merge; nothing outside it changes until that merge is complete.
+Both work run by run. A contribution belongs to one merge. Nothing outside it changes before the merge is complete.
 """
 
 from collections.abc import Sequence
@@ -19,38 +19,38 @@ PLAIN = ChangeFormat()
 
 
 class Contribution(Protocol):
-    """One node's part in an all-reduce."""
+    """The contribution of one node to an all-reduce."""
 
     def __len__(self) -> int: ...
 
     def send(self, run: slice) -> bytes:
-        """This node's run, for the peer that sums it."""
+        """A run of this node, for the peer that sums it."""
         ...
 
     def own(self, run: slice) -> np.ndarray:
-        """This node's run, for a sum that it makes itself."""
+        """A run of this node, which this node sums itself."""
         ...
 
     def read(self, data: bytes, count: int) -> np.ndarray:
-        """A run that a peer sent; or a ParameterError."""
+        """Decode a run from a peer; or raise a ParameterError."""
         ...
 
     def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> bytes | None:
-        """Take the mean of all participants' runs, in order of name, for the result; what the others are to be sent.
-        None where it is no mean to go on with."""
+        """Average the runs of all participants, in order of name, and put the mean into the result. Returns the bytes
+        to send to the others; None if the mean is not usable."""
         ...
 
     def take(self, run: slice, values: np.ndarray) -> None:
-        """Take a mean that a peer made."""
+        """Put a mean from a peer into the result."""
         ...
 
     def close(self) -> Merged:
-        """The result, once every run of it is there; FAILED where it is nothing to go on with."""
+        """The result, when all runs are there; FAILED if it is not usable."""
         ...
 
 
 class Parameters:
-    """Parameters as they are, in float32. With error feedback: what was kept back goes too, and nothing is kept."""
+    """Parameters in float32. With error feedback the residual is added to them, and the new residual is zero."""
 
     def __init__(self, vector: np.ndarray, feedback: ErrorFeedback | None = None) -> None:
         self._vector = vector if feedback is None else vector + feedback.residual
@@ -71,7 +71,7 @@ class Parameters:
 
     def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> bytes | None:
         self._result[run] = merging.mean(parts)
-        if not np.isfinite(self._result[run]).all():  # this node's own NaN, or an overflow: the others will refuse it
+        if not np.isfinite(self._result[run]).all():  # NaN or an overflow: the others would refuse it
             return None
         return PLAIN.encode(self._result[run])
 
@@ -83,16 +83,16 @@ class Parameters:
 
 
 class Changes:
-    """The change since a base that all participants share, coded.
+    """The change since a base that all participants share, encoded.
 
-    Whoever sums a run codes the mean and uses what the others will make of that, as they do: all end with the same
-    bits. What the mean lost is n times owed by that one peer: the next sum over n gets it from there.
+    The node that sums a run encodes the mean, and uses the decoded mean itself: all end with the same bits. It keeps n
+    times the rounding error of the mean as its residual, because the next sum is divided by n again.
     """
 
     def __init__(self, vector: np.ndarray, feedback: ErrorFeedback, format: ChangeFormat) -> None:
         self._format = format
         self._base = feedback.base
-        # The change, and run by run, as it is sent, what is kept back of it.
+        # First the change; after a run is sent, what encoding lost of that run.
         self._kept = vector - feedback.base
         self._kept += feedback.residual
         self._result = np.empty_like(vector)
@@ -102,7 +102,7 @@ class Changes:
 
     @property
     def fits(self) -> bool:
-        """Whether this node's change can be coded at all; ask before anything is sent."""
+        """Whether this node's change can be encoded; checked before anything is sent."""
         return fits(self._kept)
 
     def send(self, run: slice) -> bytes:
@@ -111,7 +111,7 @@ class Changes:
         return data
 
     def own(self, run: slice) -> np.ndarray:
-        change: np.ndarray = self._kept[run]  # it does not travel, so nothing is lost
+        change: np.ndarray = self._kept[run]  # it is not sent, so nothing is lost
         return change
 
     def read(self, data: bytes, count: int) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""What every kind of merge shares: announcing it, sending runs of parameters, collecting those of others.
+"""What all kinds of merges share: announcing a merge, sending runs of parameters, and collecting those of others.
 
-Vectors go run by run, a few in flight, so nobody holds more of them than one. A mean that a failure left incomplete
-is dropped whole: a model is the old one or the new one.
+Vectors are sent run by run with few runs in flight, so that a node never holds whole vectors of others. If a merge
+fails, the incomplete mean is dropped: a model is always the old one or the new one.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.protocol.messages import Announce, Shard, Stage
 from p2p_tally.protocol.peers import Roster
 
-# A run of so many values from a peer's bytes; or a ParameterError.
+# Decodes a run of this many values from a peer's bytes; or raises a ParameterError.
 Read = Callable[[bytes, int], np.ndarray]
 
-# What peers send for a part of a stage of a round, in order of name, before their deadlines.
+# Waits for what peers send for one part of a stage of a round; returns what came in time, in order of name.
 Gather = Callable[[Stage, int, int, Iterable[NodeName]], Awaitable[dict[NodeName, Any]]]
 
 
 class Merged(NamedTuple):
-    """What a merge gave a node."""
+    """The result of a merge at one node."""
 
-    average: np.ndarray | None  # [W]; None: it was not completed, and all is as it was
-    kept: np.ndarray | None = None  # [W] kept back for the next merge, where all peers came out of this one alike
+    average: np.ndarray | None  # [W]; None: the merge was not completed, and nothing has changed
+    kept: np.ndarray | None = None  # [W], the residual for the next merge, if changes were sent
     alone: bool = False  # nobody else announced it
 
 
@@ -35,25 +35,25 @@ FAILED = Merged(None)
 
 
 class Exchange(Protocol):
-    """One node's part in the merges of a run."""
+    """The merges of one node."""
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
-        """From this node's parameters [W] to the mean over the peers."""
+        """Exchange this node's parameters [W] for the mean over the peers."""
         ...
 
 
 class Peers(NamedTuple):
-    """The other members, as an exchange needs them."""
+    """What an exchange needs to reach the other members."""
 
-    name: NodeName  # this node's own
+    name: NodeName  # of this node
     roster: Roster
     outbox: Outbox
     gather: Gather
-    refuse: Callable[[NodeName, PeerError], None]  # count and log what a peer did wrong
+    refuse: Callable[[NodeName, PeerError], None]  # counts and logs an error of a peer
 
 
 class Runs:
-    """The runs of parameters of one merge: out to peers, and in from them."""
+    """Sends and collects the runs of parameters of one merge."""
 
     def __init__(self, peers: Peers, round: int) -> None:
         self._peers = peers
@@ -61,17 +61,17 @@ class Runs:
         self.broken = False  # a run is missing, or was refused
 
     async def announce(self, to: Collection[NodeName], own: Announce) -> dict[NodeName, Announce]:
-        """Say that this node takes part; what the others say, in order of name."""
+        """Announce that this node takes part. Returns the announcements of the others, in order of name."""
         self._peers.outbox.broadcast(to, own)
         return await self._peers.gather(Stage.ANNOUNCE, self._round, 0, to)
 
     async def send(self, stage: Stage, part: int, data: Iterable[tuple[NodeName, bytes]]) -> None:
-        """Each peer its run. Side by side: a peer that reads slowly holds up no other."""
+        """Send a run to each peer. Concurrently, so that a slow peer does not delay the others."""
         stream = self._peers.outbox.stream
         await asyncio.gather(*(stream(peer, Shard(self._round, stage, part, run)) for peer, run in data))
 
     async def collect(self, stage: Stage, part: int, owed: dict[NodeName, slice], read: Read) -> dict[NodeName, Any]:
-        """The runs that peers owe this node; one that is missing or bad breaks the merge."""
+        """Collect the runs that these peers must send. If one is missing or invalid, the merge is broken."""
         came = await self._peers.gather(stage, self._round, part, owed)
         parts = {}
         for peer, data in came.items():

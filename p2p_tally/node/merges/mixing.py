@@ -1,7 +1,7 @@
-"""Averages with the neighbours, where not all are neighbours of each other: degree x |W| sent a peer.
+"""Averages with the neighbours, if not all nodes are neighbours of each other. A peer sends degree x |W|.
 
-Neighbours swap whole vectors and average them with the topology's mixing weights. Where the federation codes its
-merges, the parameters that travel are rounded.
+Neighbours exchange whole vectors and average them with the mixing weights of the graph. With a merge precision the
+parameters are rounded when they are sent.
 """
 
 import numpy as np
@@ -17,19 +17,19 @@ from p2p_tally.topologies import Topology
 
 
 class Mixing:
-    """One node's part in the merges over a sparse graph."""
+    """The merges of one node over a sparse graph."""
 
     def __init__(self, peers: Peers, topology: Topology, format: ChangeFormat = PLAIN) -> None:
         self._peers = peers
         self._topology = topology
-        self._format = format.dense  # what is swapped is no change
+        self._format = format.dense  # parameters are sent, not changes
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
         """The weighted mean over this node and its neighbours.
 
-        Where a neighbour fails in the middle the others still get all of this node's parameters. What rounding takes
-        from what they get stays in this node's own: x + sum of weight x (rounded neighbour - rounded own). So a
-        merge leaves the mean over all peers where it was.
+        If a neighbour fails during the merge, the others still get all parameters of this node. With rounding the
+        result is x + sum of weight x (rounded neighbour - rounded own). So what rounding takes from the values sent
+        stays in this node, and a merge does not change the mean over all peers.
         """
         name, coding = self._peers.name, self._format
         weights = {NodeName(peer): weight for peer, weight in self._topology.weights(name, round).items()}

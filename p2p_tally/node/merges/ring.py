@@ -1,12 +1,12 @@
-"""Exact averages on a sparse graph: an all-reduce around a ring of links that goes through all members.
+"""Exact averages on a sparse graph: an all-reduce around a ring of links that contains all members.
 
-Each way round travels one half of the vector, cut into a segment for each place on the ring. Going round once, a
-segment gathers everybody's part (scatter); the last to add has the mean, which goes round once more (gather). So a
-peer sends 2 (N - 1) / N |W|, whatever the graph, and all end with the same bits.
+In each direction one half of the vector is sent, split into one segment for each place on the ring. A segment goes
+around once, and each member adds its values (scatter). The last member to add divides by N, and the mean goes around
+once more (gather). So a peer sends 2 (N - 1) / N |W| on any graph, and all end with the same bits.
 
-Both ways at once keep neighbours in step: whoever is ahead waits for what the other has not sent. So nobody holds more
-than a few runs of others. If anyone fails, those beside it say Withdraw, and it goes round: the merge is dropped
-whole, by all who have not finished it.
+Sending in both directions at once keeps neighbours in step: a node that is ahead waits for the other direction. So no
+node holds more than a few runs of others. If a member fails, its neighbours on the ring send a Withdraw, which is
+passed around: all members that have not finished the merge drop it.
 """
 
 from collections.abc import Sequence
@@ -22,22 +22,22 @@ from p2p_tally.protocol.segments import runs, segments
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way round: from whom and to whom, this node's place on it, and what travels."""
+class Direction:
+    """One direction around the ring: the neighbours in it, this node's place, and what is sent."""
 
-    before: NodeName
-    after: NodeName
+    before: NodeName  # receives from this neighbour
+    after: NodeName  # sends to this neighbour
     place: int
     cut: Sequence[Sequence[slice]]  # the runs of each segment
 
     def run(self, segment: int, number: int) -> slice | None:
-        """A run of a segment; None where this segment has one fewer than others, or none at all."""
+        """A run of a segment; None if this segment has fewer runs."""
         cut = self.cut[segment % len(self.cut)]
         return cut[number] if number < len(cut) else None
 
 
 def halves(parameters: int, members: int) -> list[list[list[slice]]]:
-    """What travels each way round: the runs of each segment. Between two there is one way only."""
+    """What is sent in each direction: the runs of each segment. With two members there is one direction only."""
     whole = segments(parameters, 1 if members == 2 else 2)
     return [
         [
@@ -49,56 +49,56 @@ def halves(parameters: int, members: int) -> list[list[list[slice]]]:
 
 
 class RingReduce:
-    """One node's part in merges around a ring, given in its order."""
+    """The merges of one node around a ring; `ring`: the members in its order."""
 
     def __init__(self, peers: Peers, ring: Sequence[NodeName]) -> None:
         self._peers = peers
         self._ring = list(ring)
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
-        """The mean over all members, the same bits at each."""
-        ways = self._ways(len(vector))
-        beside = list(dict.fromkeys(peer for way in ways for peer in (way.before, way.after)))
+        """The mean over all members: the same bits at each."""
+        directions = self._directions(len(vector))
+        beside = list(dict.fromkeys(peer for way in directions for peer in (way.before, way.after)))
         exchanged = Runs(self._peers, round)
         heard = await exchanged.announce(beside, Announce(round, b""))
         result = vector.astype("<f4")  # a copy
         completed = (
             len(heard) == len(beside)
-            and await self._go_round(exchanged, Stage.SCATTER, ways, result)
-            and self._divide(ways, result)
-            and await self._go_round(exchanged, Stage.GATHER, ways, result)
+            and await self._go_around(exchanged, Stage.SCATTER, directions, result)
+            and self._divide(directions, result)
+            and await self._go_around(exchanged, Stage.GATHER, directions, result)
         )
         if not completed:
             self._peers.outbox.broadcast(beside, Withdraw(round))
             return FAILED._replace(alone=not heard)
         return Merged(result)
 
-    def _ways(self, parameters: int) -> list[Way]:
+    def _directions(self, parameters: int) -> list[Direction]:
         count, place = len(self._ring), self._ring.index(self._peers.name)
         before, after = self._ring[place - 1], self._ring[(place + 1) % count]
         cuts = halves(parameters, count)
-        ways = [Way(before, after, place, cuts[0])]
+        directions = [Direction(before, after, place, cuts[0])]
         if len(cuts) > 1:
-            ways.append(Way(after, before, count - 1 - place, cuts[1]))
-        return ways
+            directions.append(Direction(after, before, count - 1 - place, cuts[1]))
+        return directions
 
-    async def _go_round(self, exchanged: Runs, stage: Stage, ways: list[Way], result: np.ndarray) -> bool:
-        """Everybody passes on, step by step, the segment that it had from the one before it in the last step. False
-        where that could not be completed."""
-        most = max(len(segment) for way in ways for segment in way.cut)
+    async def _go_around(self, exchanged: Runs, stage: Stage, directions: list[Direction], result: np.ndarray) -> bool:
+        """In each step every member sends on the segment that it received in the step before. False: a run is missing,
+        and the merge has failed."""
+        most = max(len(segment) for way in directions for segment in way.cut)
         steps = (len(self._ring) - 1) * most
-        first = 0 if stage is Stage.SCATTER else 1  # the segment that a node begins with: its own, or the one it summed
-        # Where a segment has several runs the next one can go out before the last has come.
+        first = 0 if stage is Stage.SCATTER else 1  # a node starts with its own segment, or with the one it summed
+        # If a segment has several runs, a node sends the next run before it has received the last one.
         ahead = 1 if most > 1 else 0
         for part in range(steps + ahead):
             if part < steps:
                 step, number = divmod(part, most)
-                sent = [(way.after, way.run(way.place + first - step, number)) for way in ways]
+                sent = [(way.after, way.run(way.place + first - step, number)) for way in directions]
                 data = [(peer, result[run].tobytes()) for peer, run in sent if run is not None]
                 await exchanged.send(stage, part, data)
             if part >= ahead:
                 step, number = divmod(part - ahead, most)
-                came = [(way.before, way.run(way.place + first - step - 1, number)) for way in ways]
+                came = [(way.before, way.run(way.place + first - step - 1, number)) for way in directions]
                 owed = {peer: run for peer, run in came if run is not None}
                 parts = await exchanged.collect(stage, part - ahead, owed, read_plain)
                 if exchanged.broken:
@@ -107,11 +107,11 @@ class RingReduce:
                     result[owed[peer]] = values if stage is Stage.GATHER else result[owed[peer]] + values
         return True
 
-    def _divide(self, ways: list[Way], result: np.ndarray) -> bool:
-        """This node was the last to add to these segments. False where it has no mean of them to hand out."""
-        for way in ways:
+    def _divide(self, directions: list[Direction], result: np.ndarray) -> bool:
+        """Divide the segments that this node was the last to add to. False if a mean is not finite."""
+        for way in directions:
             for run in way.cut[(way.place + 1) % len(way.cut)]:
                 result[run] /= np.float32(len(self._ring))
-                if not np.isfinite(result[run]).all():  # its own NaN, or an overflow: the others would refuse it
+                if not np.isfinite(result[run]).all():  # NaN or an overflow: the others would refuse it
                     return False
         return True

@@ -1,4 +1,4 @@
-"""The admin address of a node: /healthz, /readyz, /status (JSON), /metrics (Prometheus). It only tells."""
+"""The admin address of a node: /healthz, /readyz, /status (JSON), /metrics (Prometheus). Read only."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from p2p_tally.node.service.metrics import Metrics
 
 
 def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[str, Any]:
-    """What /status shows: where a node is, whom it misses, how it does."""
+    """What /status shows: the round, the links, who is missing, accuracy and bytes."""
     sent = node.ledger.total_sent()
-    # Where the graph changes, a link is made before it is needed: until then nobody is missing at its other end.
+    # If the graph changes, links are made before they are needed: while a link is opening, its peer is not missing.
     well = ("up", "idle", "opening") if node.topology.varies and node.position.playing else ("up", "idle")
     return {
         "name": node.name,
@@ -77,7 +77,7 @@ class Admin:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        """Ready: playing rounds, with its neighbours there when it began."""
+        """Ready: the node has found its neighbours and plays rounds."""
         ready = self._node.position.playing
         return web.Response(text="ready\n" if ready else "waiting for peers\n", status=200 if ready else 503)
 

@@ -1,7 +1,7 @@
-"""Checkpoints of one node: everything that the next round depends on, written so that a crash at any moment loses none.
+"""Checkpoints of one node: everything that the next round depends on. A crash at any moment loses no checkpoint.
 
-A file is written beside its name, synced, and renamed; the last two are kept. Each carries a digest of its contents,
-and one that does not fit it is passed over for the one before.
+A file is written under a temporary name, synced to disk, and renamed. The last two are kept. Each contains a digest of
+its contents; if that does not match, the file is damaged and the checkpoint before it is used.
 """
 
 import contextlib
@@ -42,9 +42,10 @@ class Checkpoints:
         self.federation = federation
 
     def save(self, checkpoint: Checkpoint, prune: bool = True) -> bool:
-        """Write a checkpoint; False, and a line in the log, where the disk will not take it. The run goes on.
+        """Write a checkpoint. If that fails: a line in the log and False; the run continues.
 
-        One written because the node is asked to stop does not `prune`: its round is no peer's, the regular ones are.
+        `prune`: delete older ones. Not used when a node was asked to stop: other nodes may not have a checkpoint of
+        that round, but they have the regular ones.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -60,25 +61,25 @@ class Checkpoints:
         except (OSError, SafetensorError) as error:
             log.error("checkpoint not written: %s", error, extra={"event": "checkpoint-failed"})
             return False
-        # Later rounds than this one are of a run before: they do not count among the last of this run.
+        # Checkpoints of later rounds are from an earlier run: they do not count as the last ones of this run.
         for old in [round for round in _rounds(self.folder) if round <= checkpoint.round][:-KEPT] if prune else []:
             with contextlib.suppress(OSError):
                 _path(self.folder, old).unlink(missing_ok=True)
         return True
 
     def rounds(self) -> list[int]:
-        """Rounds that can be loaded, the oldest first. Damaged files are told of and left out."""
+        """Rounds that can be loaded, the oldest first. Damaged files are logged and left out."""
         return [round for round in _rounds(self.folder) if self.load(round) is not None]
 
     def newest_first(self) -> Iterator[Checkpoint]:
-        """Those that can be loaded, one at a time. Damaged files are told of and left out."""
+        """The checkpoints that can be loaded, one at a time. Damaged files are logged and left out."""
         for round in reversed(_rounds(self.folder)):
             checkpoint = self.load(round)
             if checkpoint is not None:
                 yield checkpoint
 
     def load(self, round: int) -> Checkpoint | None:
-        """One checkpoint; None, and a line in the log, where it is damaged or another federation's."""
+        """One checkpoint. If it is damaged or of another federation: a line in the log and None."""
         path = _path(self.folder, round)
         try:
             tensors, metadata = _read(path)
@@ -93,7 +94,7 @@ class Checkpoints:
 
 
 def sound_rounds(folder: Path) -> list[int]:
-    """Rounds of the undamaged checkpoints in a folder, whatever federation they are of."""
+    """Rounds of the undamaged checkpoints in a folder, of any federation."""
     sound = []
     for round in _rounds(folder):
         with contextlib.suppress(OSError, SafetensorError, ValueError, KeyError):
@@ -125,7 +126,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """A safetensors file, on the disk when this returns."""
+    """Write a safetensors file and sync it to disk."""
     save_file(tensors, path, metadata)
     with path.open("rb") as file:
         os.fsync(file.fileno())

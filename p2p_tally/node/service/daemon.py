@@ -1,6 +1,6 @@
-"""One daemon: from its settings to a node over real sockets, with a clock, a disk, signals, and an admin address.
+"""One daemon: a node made from settings, with real sockets, a clock, checkpoints, a log, and an admin address.
 
-The only place that puts the parts of this folder together.
+Only this module puts the parts of the node together.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class Daemon:
-    """A node and everything around it."""
+    """A node and the service around it."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class Daemon:
     ) -> None:
         """`membership`: --peers are all members, and the neighbours follow from the topology.
 
-        `resume_round` and `inherited` (a listening socket) are a launcher's, which knows all nodes. `on_line` hears of
-        each evaluated round; with `keep_record` it is written to NAME.jsonl in the run folder, too.
+        A launcher, which knows all nodes, sets `resume_round` and `inherited` (a listening socket). `on_line` is called
+        with each evaluated round; with `keep_record` each is also written to NAME.jsonl in the run folder.
         """
         self.settings = settings
         self.resume_round = resume_round
@@ -163,7 +163,7 @@ class Daemon:
         return make_learner(self.task, self.name, self.settings.rank or 0, pick_device(self.settings.device))
 
     def _fields(self) -> tuple[tuple[str, str], ...]:
-        """What every neighbour must share with this node."""
+        """The values that every neighbour must share with this node."""
         federation = self.task.federation
         values: dict[str, Any] = federation.agreed()
         if self.membership:
@@ -183,7 +183,7 @@ class Daemon:
         return agreed_fields(values)
 
     def _limits(self) -> Limits:
-        """Of the messages of this federation, before there is a node that reads them."""
+        """The limits for frames. The transport needs them before the node is made."""
         ballots = ballot_format(self.task.federation, self.task.probes.votes_per_round, self.task.classes)
         return message_limits(self.task.federation, ballots, len(self.topology.members))
 
@@ -204,17 +204,17 @@ class Daemon:
         return max(1, self.task.federation.rounds // 20) if every is None else every
 
     async def _compute(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """The learner's work, off the event loop: a node answers while it trains."""
+        """Do the learner's work on another thread, so that the node can answer messages while it trains."""
         return await asyncio.get_running_loop().run_in_executor(self.worker, work, *arguments)
 
     async def run(self) -> dict[str, Any]:
-        """Play to the end, or until told to stop; what came of it."""
+        """Play all rounds, or until asked to stop. Returns the result."""
         node, transport = self.node, self.transport
         try:
             if self.admin is not None:
                 await self.admin.start()
                 log.info("admin at http://%s", self.admin.address, extra={"event": "admin"})
-            # Where it will go on is not known yet; the partners of the first rounds are the same for all.
+            # It is not known yet in which round this node will continue, so it starts with the links of round 1.
             node.step.begin_round(1)
             await transport.start(self)
             log.info("listening at %s", transport.listen, extra={"event": "listening"})
@@ -230,12 +230,12 @@ class Daemon:
                 await self.admin.close()
             self.worker.shutdown()
 
-    # --- what the transport tells
+    # --- called by the transport
 
     def deliver(self, peer: NodeName, frame: bytes) -> bool:
         kept_protocol = self.node.step.deliver(peer, frame)
         if not self.node.position.playing:
-            self.transport.look_again()  # it may have said that it plays
+            self.transport.notify_change()  # the peer may have said that it plays
         return kept_protocol
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
@@ -247,7 +247,7 @@ class Daemon:
         self.node.step.link_down(peer)
 
     def _listener(self, on_line: OnLine | None, keep_record: bool) -> OnLine:
-        """Whoever hears of evaluated rounds. A record goes on, after a resume, behind the lines that are there."""
+        """A function that passes each evaluated round to all listeners. After a resume the record file is continued."""
         listeners = [on_line] if on_line is not None else []
         if keep_record:
             try:
@@ -265,7 +265,7 @@ class Daemon:
         return tell
 
     def keep_model(self) -> bool:
-        """The trained model as a file; False, and a line in the log, where the disk will not take it."""
+        """Write the trained model to a file. If that fails: a line in the log and False."""
         path = self.folder / f"{file_name(self.name)}.safetensors"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -276,17 +276,17 @@ class Daemon:
         return True
 
     def stop(self) -> None:
-        """Leave in good order: finish the round, write a checkpoint, say goodbye."""
+        """Finish the round, write a checkpoint, tell the neighbours, and end."""
         log.info("asked to stop", extra={"event": "stopping"})
         self.node.position.stop()
         self.transport.stop_waiting()
 
     def gone(self, peer: NodeName) -> None:
-        """A peer will not come, or not again: whoever launched it knows. Once this node plays, links tell it all."""
+        """The launcher says that this peer has ended. Used before the first round; after that the links show it."""
         self.startup.will_not_come(peer)
 
     def _begin(self, hellos: list[Hello]) -> None:
-        """Load the checkpoint that fits where the neighbours are."""
+        """Load the checkpoint that matches the rounds of the neighbours."""
         load, round = starting_point(self.kept_rounds, hellos)
         if self.resume_round is None and not round and len(self.kept_rounds) > 1:
             log.warning(
@@ -306,7 +306,7 @@ class Daemon:
             log.info("going on after round %d, from checkpoint %d", round, load, extra={"event": "resumed"})
 
     def _result(self) -> dict[str, Any]:
-        """The last line of a daemon: its part of the run's summary."""
+        """The last line that a daemon prints: its part of the summary of the run."""
         node = self.node
         return {
             "name": self.name,

@@ -1,4 +1,4 @@
-"""Log lines: one per event, with node, round and peer; text for people or JSON for machines. Repeats are rationed."""
+"""Log lines: one per event, with node, round and peer, as text or JSON. Repeated warnings are limited."""
 
 import json
 import logging
@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# One line for an event and peer in this many seconds; what was held back is counted in the next one.
+# At most one line for the same event and peer in this many seconds; the next line says how many were dropped.
 RATION_SECONDS = 10.0
 
 FIELDS = ("event", "peer", "reason")
 
 
 class RationFilter(logging.Filter):
-    """Lets the first of a burst of like events through, and says later how many it held back."""
+    """Passes the first of many equal events, and later says how many it dropped."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class TextFormatter(logging.Formatter):
             f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():7} {getattr(record, 'node', '-')} "
             f"round {getattr(record, 'round', '-')}{f' peer {peer}' if peer else ''}: {record.getMessage()}"
         )
-        if not text.isprintable():  # a peer's words may be in it: they begin no line, and paint no terminal
+        if not text.isprintable():  # it may contain text from a peer: no new lines, no terminal control codes
             text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
         return text if not record.exc_info else f"{text}\n{self.formatException(record.exc_info)}"
 

@@ -1,4 +1,4 @@
-"""What a node shows to a Prometheus scrape. Every name and label stands here; docs/operating.md explains each."""
+"""The Prometheus metrics of a node. All names and labels are here; docs/operating.md explains them."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ PHASE_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
 
 class Metrics:
-    """What is counted as rounds are played, and nowhere else."""
+    """What is counted for the metrics only, round by round."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -41,7 +41,7 @@ class Metrics:
 
 
 class NodeCollector:
-    """What the node counts anyway, read when a scrape asks."""
+    """What the node counts for itself, read at each scrape."""
 
     def __init__(self, node: Node, transport: WebSocketTransport, metrics: Metrics) -> None:
         self._node = node
@@ -49,7 +49,7 @@ class NodeCollector:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the registry for each scrape."""
+        """Called by the registry at each scrape."""
         node, step = self._node, self._node.step
         yield GaugeMetricFamily("p2p_tally_round", "Last round finished", node.position.round)
         if self._metrics.accuracy is not None:

@@ -1,4 +1,4 @@
-"""A daemon as a process of its own: signals, log, event loop, and the pipe of whoever launched it."""
+"""A daemon as a process: signals, log, event loop, and the pipe from its launcher."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def run_daemon(daemon: Daemon, launched: bool) -> dict[str, Any]:
-    """Run a daemon as this process. `launched`: standard input is a pipe that its launcher holds."""
+    """Run a daemon in this process. `launched`: standard input is a pipe from its launcher."""
 
     async def main() -> dict[str, Any]:
         logs.configure(daemon.name, lambda: daemon.node.position.round, daemon.settings.log_format)
@@ -36,7 +36,7 @@ def run_daemon(daemon: Daemon, launched: bool) -> dict[str, Any]:
 
 
 def _obey_signals(daemon: Daemon) -> None:
-    """The first signal asks the daemon to leave, the second ends it."""
+    """The first signal asks the daemon to stop, the second ends the process."""
 
     def stop() -> None:
         if daemon.node.position.stopping:
@@ -48,8 +48,8 @@ def _obey_signals(daemon: Daemon) -> None:
 
 
 async def _watch_launcher(daemon: Daemon) -> None:
-    """The launcher writes which nodes are gone, a line of JSON each. Where the pipe closes the launcher itself is gone:
-    this node must not outlive it."""
+    """The launcher writes which nodes have ended, one line of JSON for each. If the pipe closes, the launcher itself
+    has ended: then this node must end too."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -1,4 +1,4 @@
-"""What a daemon keeps of its rounds: a line for each evaluated one, checkpoints, and counters for its metrics."""
+"""What a daemon records: a line for each evaluated round, checkpoints, and counters for its metrics."""
 
 import logging
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from p2p_tally.protocol.ledger import Count
 
 log = logging.getLogger(__name__)
 
-# Hears of each evaluated round, as a line of JSON has it.
+# Called with each evaluated round, as a dictionary that becomes a line of JSON.
 OnLine = Callable[[dict[str, Any]], None]
 
-# Rounds of a run that are told of in the log.
+# About how many rounds of a run are logged.
 LOGGED_ROUNDS = 20
 
 
 class DaemonRecorder:
-    """Hears of every round of one daemon."""
+    """Records every round of one daemon."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class DaemonRecorder:
         wire: Callable[[], int],
         on_line: OnLine,
     ) -> None:
-        """`wire`: bytes that this process has sent, with the headers of TCP and IP. `on_line`: hears of each evaluated
+        """`wire`: bytes that this process has sent, with TCP and IP headers. `on_line`: called with each evaluated
         round."""
         self.learner = learner
         self.checkpoints = checkpoints
@@ -43,12 +43,12 @@ class DaemonRecorder:
         self._metrics = metrics
         self._wire = wire
         self._on_line = on_line
-        self.payload = 0  # sent since the run began, checkpoints included
+        self.payload = 0  # sent since the run began, also before the checkpoint that it resumed from
         self.framed = 0
-        self.wire_before = 0  # by the processes that this one goes on from, as of its checkpoint
+        self.wire_before = 0  # sent by earlier processes of this run, up to the checkpoint
         self._since: dict[str, Count] = {}
         self._seconds: dict[str, float] = {}
-        self.saved = 0  # the last round of which there is a checkpoint
+        self.saved = 0  # the round of the last checkpoint
         self._logged = 0
 
     async def record(self, node: Node, report: RoundReport) -> None:
@@ -67,7 +67,7 @@ class DaemonRecorder:
             await self._save(node)
 
     def _log_progress(self, node: Node, report: RoundReport) -> None:
-        """A line in the log now and then: enough to see that it goes on, few enough to read."""
+        """Log a line now and then, to show progress."""
         every = max(1, node.federation.rounds // LOGGED_ROUNDS)
         if report.evaluation is not None and report.round // every > self._logged // every:
             self._logged = report.round
@@ -75,12 +75,12 @@ class DaemonRecorder:
             log.info("accuracy %.1f %%, %d bytes sent", accuracy, self.framed, extra={"event": "round"})
 
     async def finish(self, node: Node) -> None:
-        """A last checkpoint, where the node stands between two rounds."""
+        """Write a last checkpoint, unless the node stopped in the middle of a round."""
         if self.checkpoint_every and node.position.between_rounds and self.saved != node.position.round:
             await self._save(node, prune=False)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on with the bytes of a run that was interrupted."""
+        """Continue the byte counts of a run that was interrupted."""
         self.payload = checkpoint.notes["payload"]
         self.framed = checkpoint.notes["framed"]
         self.wire_before = checkpoint.notes.get("wire", 0)
@@ -88,7 +88,7 @@ class DaemonRecorder:
 
     @property
     def wire_bytes(self) -> int:
-        """Sent since the run began, with the headers of TCP and IP."""
+        """Bytes sent since the run began, with TCP and IP headers."""
         return self.wire_before + self._wire()
 
     async def _save(self, node: Node, prune: bool = True) -> None:
@@ -123,7 +123,7 @@ class DaemonRecorder:
         }
 
     def _measures(self, report: RoundReport) -> Measures | None:
-        """Of the votes that this node tallied in the round."""
+        """Measures of the votes that this node tallied in the round."""
         if len(report.answers) < 2:
             return None
         votes = np.stack([votes_of(answer) for answer in report.answers])

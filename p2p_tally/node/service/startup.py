@@ -1,4 +1,4 @@
-"""Before the first round: wait until the neighbours are there, and find the round to begin after."""
+"""Before the first round: wait until the neighbours are there."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Startup:
-    """The start of one node. It ends when everybody is there, or is known not to come."""
+    """The start of one node. It ends when every neighbour is there, or is known not to come."""
 
     def __init__(
         self,
@@ -25,30 +25,30 @@ class Startup:
         topology: Topology,
         step: Step,
         position: Position,
-        patience: Callable[[], float | None],
+        timeout: Callable[[], float | None],
     ) -> None:
-        """`patience`: what a peer that was there and is gone is given; None: it is waited for without end."""
+        """`timeout`: seconds to wait for a peer that was there and has gone; None: no limit."""
         self._transport = transport
         self._topology = topology
         self._step = step
         self._position = position
-        self._patience = patience
-        self._absent: set[NodeName] = set()  # will not come: somebody who knows has said so
+        self._timeout = timeout
+        self._absent: set[NodeName] = set()  # will not come, as the launcher has said
 
     def will_not_come(self, peer: NodeName) -> None:
         self._absent.add(peer)
-        self._transport.look_again()
+        self._transport.notify_change()
 
     async def wait(self) -> None:
-        """Wait until every neighbour has said hello, and log whom this node waits for.
+        """Wait until every neighbour has sent a hello, and log for whom this node waits.
 
-        Where some are playing already, this node is the one that is late: the rest are given a moment only. Of those
-        that have begun while it waits for others one may be gone again, at its end or dead: it was there. One that
-        was there, for this node or for others, and is gone before it has begun is given some time.
+        If the others play already, this node is late: it waits only a moment for the rest. A neighbour that has begun
+        to play is not waited for, even if it has gone again since. A neighbour that was seen, by this node or by
+        others, and has gone before it began to play, gets the usual timeout.
         """
         transport, clock = self._transport, asyncio.get_running_loop().time
         wait = StartWait(clock())
-        while not transport.closing and wait.goes_on(clock(), self._missing(), self._given(), self._is_late()):
+        while not transport.closing and wait.goes_on(clock(), self._missing(), self._timeouts(), self._is_late()):
             if wait.reminder_is_due(clock()):
                 for peer in in_order(self._missing()):
                     self._log_waiting_for(peer)
@@ -60,17 +60,17 @@ class Startup:
     def _missing(self) -> set[NodeName]:
         return self._transport.not_up().difference(self._step.roster.playing, self._absent)
 
-    def _given(self) -> dict[NodeName, float]:
-        """Seconds for those who were there."""
-        patience = self._patience()
-        if patience is None:
+    def _timeouts(self) -> dict[NodeName, float]:
+        """Seconds to wait, for the peers that were there."""
+        timeout = self._timeout()
+        if timeout is None:
             return {}
-        met = {name: patience for name, peer in self._transport.peers.items() if peer.met}
-        # If they live, the next attempt to reach them may be that far away.
-        return dict.fromkeys(self._met_by_others(), patience + LAST_DELAY) | met
+        met = {name: timeout for name, peer in self._transport.peers.items() if peer.met}
+        # This node has not met these. If they are alive, the next attempt to reach them may take this much longer.
+        return dict.fromkeys(self._met_by_others(), timeout + LAST_DELAY) | met
 
     def _met_by_others(self) -> set[NodeName]:
-        """Those who play have met all their neighbours."""
+        """The neighbours of all peers that play: before a peer plays it has met its neighbours."""
         round = self._position.round + 1
         playing = self._step.roster.playing
         return {NodeName(peer) for name in playing for peer in self._topology.neighbours(name, round)}

@@ -1,1 +1,1 @@
-"""Staying in step: who is there, who is waited for, what comes in, what others are told."""
+"""Staying in step with the others: who is there, who is awaited, what comes in, what this node tells others."""

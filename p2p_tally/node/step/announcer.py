@@ -1,4 +1,4 @@
-"""What a node tells the others about itself: that it plays, that it waits, that it leaves."""
+"""What a node tells the others about itself: that it plays rounds, that it waits, that it leaves."""
 
 import math
 
@@ -10,12 +10,12 @@ from p2p_tally.node.step.votes import VoteRoute
 from p2p_tally.protocol.messages import Bye, Here, Message, Stage, Waiting
 from p2p_tally.topologies import Topology
 
-# Peers that are no neighbours and wait are answered all together, at most this often.
+# Waiting peers that are not neighbours are answered with one message to all, at most this often.
 ANSWER_SECONDS = 0.2
 
 
 class Announcer:
-    """One node's announcements. Every one says the position as it is at that moment."""
+    """The announcements of one node. Each contains the round at that moment."""
 
     def __init__(
         self,
@@ -34,13 +34,13 @@ class Announcer:
         self._votes = votes
         self._position = position
         self._clock = clock
-        self._answered = -math.inf  # when peers that are no neighbours were last answered
+        self._answered = -math.inf  # when peers that are not neighbours were last answered
 
     def _neighbours(self, round: int) -> list[NodeName]:
         return [NodeName(peer) for peer in self._topology.neighbours(self._name, round)]
 
     def here(self) -> None:
-        """This node plays, from the round after its position on."""
+        """This node plays, starting with the round after its position."""
         here = Here(self._position.round)
         self._tell_all(here)
         if here.round:
@@ -54,25 +54,25 @@ class Announcer:
         self._votes.end()
 
     def waiting(self, round: int, at: Stage) -> None:
-        """This node is well and waits, so that nobody gives up on it."""
+        """This node is alive and waits, so that no other gives up on it."""
         waiting = Waiting(round, at)
         self._outbox.broadcast(self._neighbours(round), waiting)
         if at is Stage.VOTE:
             self._votes.tell(waiting)
-            self._votes.urge(round)
+            self._votes.long_wait(round)
 
     def answer(self, peer: NodeName, round: int) -> None:
-        """A peer waits in this round. If this node is not so far, it is at work or waits for its links: say so."""
+        """A peer waits in this round. If this node has not finished it, tell the peer that this node is alive."""
         if self._position.round >= round:
             return
         if not self._votes.relayed or peer in self._neighbours(round):
             self.here_to(peer)
         elif self._clock() > self._answered + ANSWER_SECONDS:
             self._answered = self._clock()
-            self._votes.tell(Here(self._position.round))  # to all at once: others wait too
+            self._votes.tell(Here(self._position.round))  # to all: others probably wait too
 
     def _tell_all(self, message: Message) -> None:
-        """The neighbours; once a run on a graph that changes has begun, everybody that there is a link to."""
+        """To the neighbours. If the graph changes, after the first round to all peers with an open link."""
         round = self._position.round
         if self._topology.varies and round:
             self._outbox.broadcast(self._transport.open_links(), message)

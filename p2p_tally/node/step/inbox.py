@@ -1,6 +1,6 @@
-"""What comes in: frames become checked items where they are waited for, or change what is known of their sender.
+"""Handles incoming frames: decodes and checks them, and passes them to the wait or notes what they say of the sender.
 
-A peer's mistake ends here: counted by reason, logged, dropped. Only the event loop's thread touches any of this.
+An invalid message is counted by reason, logged and dropped. All of this runs on the event loop's thread.
 """
 
 import logging
@@ -38,12 +38,12 @@ from p2p_tally.protocol.peers import Event, Roster
 
 log = logging.getLogger(__name__)
 
-# The labels of a round's probes, -1 where there is none; None where no probe has one.
+# The labels of a round's probes, -1 for a probe without one; None if no probe has one.
 Labels = Callable[[int], np.ndarray | None]
 
 
 class Inbox:
-    """One node's incoming side."""
+    """The incoming messages of one node."""
 
     def __init__(
         self,
@@ -57,7 +57,9 @@ class Inbox:
         labels: Labels,
         rounds: int,
     ) -> None:
-        self.arrivals: Counter[str] = Counter()  # what became of messages, by arrival or reason of refusal
+        self.arrivals: Counter[str] = (
+            Counter()
+        )  # messages by what became of them: an Arrival, or the reason of a refusal
         self._roster = roster
         self._votes = votes
         self._waits = waits
@@ -69,7 +71,7 @@ class Inbox:
         self._rounds = rounds
 
     def deliver(self, peer: NodeName, frame: bytes, framed: int) -> bool:
-        """A frame from a link. Never raises for what a peer did; False where it was no message at all."""
+        """A frame from a link. Never raises for an error of a peer. Returns False if the frame is no valid message."""
         if peer not in self._roster:
             self.arrivals[Arrival.STRANGER] += 1
             return True
@@ -82,16 +84,16 @@ class Inbox:
         except PeerError as error:
             self.refuse(peer, error)
             kept_protocol = not isinstance(error, FrameError)
-        self._waits.look()
+        self._waits.update()
         return kept_protocol
 
     def refuse(self, peer: NodeName, error: PeerError) -> None:
-        """Count and log what a peer did wrong."""
+        """Count and log an error of a peer."""
         self.arrivals[error.reason] += 1
         log.warning("refused: %s", error, extra={"event": "refused", "peer": peer, "reason": error.reason})
 
     def _has_round(self, message: Message) -> bool:
-        """Whether the run has the round that a message is of: no honest peer sends others."""
+        """Whether the round of a message is a round of this run. Honest peers send no others."""
         inner = message.message if isinstance(message, Relayed | News) else message
         return getattr(inner, "round", 0) <= self._rounds
 
@@ -102,7 +104,7 @@ class Inbox:
             case Announce():
                 return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present + message.base)
             case Shard():
-                # Length and values are checked where they are used: only there it is known who takes part.
+                # The exchange checks the length and the values: only it knows who takes part.
                 return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)
             case News():
                 return self._accept_news(peer, message)
@@ -121,22 +123,22 @@ class Inbox:
                 raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
         return Arrival.RECORDED
 
-    # --- what counts in a round
+    # --- votes and parameters
 
     @property
     def round(self) -> int:
-        """The last round that something was waited for in."""
+        """The last round in which this node waited for something."""
         return self._waits.round
 
     def stop_awaiting(self, peer: NodeName) -> None:
         self._waits.stop_awaiting(peer)
 
     def count(self, origin: NodeName, vote: VoteMessage, via: NodeName) -> Arrival:
-        """A ballot, or the count that stands in for the one that a node does not cast yet."""
+        """A ballot, or the count that a node sends instead of one."""
         item: Any = vote
         raw = f"{vote.right}/{vote.of}".encode() if isinstance(vote, Ready) else vote.ballot
         if isinstance(vote, Vote):
-            # Checked before it is kept, so that a bad ballot is never counted; one that is not wanted is not read.
+            # A ballot is checked before it is kept. One that is not wanted is not decoded.
             wanted = self._waits.wants(origin, Stage.VOTE, (vote.round, 0))
             labels = self._labels(vote.round) if wanted and self._ballots.needs_labels else None
             item = self._ballots.decode(vote.ballot, labels) if wanted else None
@@ -145,7 +147,7 @@ class Inbox:
     def _arrive(
         self, peer: NodeName, stage: Stage, round: int, part: int, item: Any, raw: bytes, via: NodeName | None = None
     ) -> Arrival:
-        """`via`: the neighbour that it came from, where that may be another."""
+        """`via`: the neighbour that sent it, if that may be another node than `peer`."""
         arrival = self._waits.arrive(peer, stage, (round, part), item, raw)
         if arrival is Arrival.EQUIVOCATION:
             passed = "" if via in (None, peer) else f", passed on by {via}"
@@ -154,23 +156,23 @@ class Inbox:
                 extra={"event": "equivocation", "peer": peer},
             )  # fmt: skip
         if via not in (None, peer):
-            return arrival  # it says nothing of the link to the peer, and not where the peer is: others may lie
+            return arrival  # a relayed message proves nothing about the peer's link or its round: the relay may lie
         known = self._roster[peer]
         if arrival in IN_TIME:
             known.on(Event.SPOKE)
         place = self._waits.place
         if known.note_round(round) and place is not None and place[0] is Stage.ANNOUNCE and place[1] < round:
-            self._waits.stop_awaiting(peer)  # it does not merge: a link keeps its messages in order
+            self._waits.stop_awaiting(peer)  # messages are in order, so it will not announce this merge
         return arrival
 
-    # --- what peers say of themselves
+    # --- what peers say about themselves
 
     def _accept_here(self, peer: NodeName, round: int) -> None:
         self._roster[peer].plays_after(round)
         self._waits.sign_of_life(peer)
         place = self._waits.place
         if place is not None and place[1] <= round:
-            self._waits.stop_awaiting(peer)  # it is past what is waited for here
+            self._waits.stop_awaiting(peer)  # it joins after this round
 
     def _accept_waiting(self, peer: NodeName, message: Waiting) -> None:
         self._waits.sign_of_life(peer)
@@ -180,7 +182,7 @@ class Inbox:
         self._announcer.answer(peer, message.round)
 
     def _accept_news(self, via: NodeName, news: News) -> Arrival:
-        """What a node that is no neighbour tells of itself. Its link, if there is one, speaks for itself."""
+        """A notice from a node that may not be a neighbour. The presence stays: only a node's own link changes it."""
         origin = self._votes.receive_news(via, news)
         if origin is None:
             return Arrival.DUPLICATE
@@ -194,9 +196,9 @@ class Inbox:
                     self._waits.stop_awaiting(origin)
             case Waiting():
                 if voting is not None and voting < notice.round:
-                    self._waits.stop_awaiting(origin)  # it has gone on, and its vote has been lost on the way
+                    self._waits.stop_awaiting(origin)  # it is in a later round: its vote was lost on the way
                 if notice.at is Stage.VOTE:
-                    self._votes.urge(notice.round)
+                    self._votes.long_wait(notice.round)
                 self._announcer.answer(origin, notice.round)
-            # Lost: the route has noted it.
+            # Lost: `receive_news` has noted it.
         return Arrival.RECORDED

@@ -1,10 +1,12 @@
-"""Votes that travel further than to the neighbours: whose are awaited, what can be true of them, who gets them next.
+"""Votes over several hops: whose votes are awaited, which votes are plausible, and to whom a vote is passed on.
 
-Every node knows the graph of a round, so each origin's vote goes down a tree of shortest paths that all compute alike:
-everyone within reach hears it once. A tree breaks with any of its nodes. So whoever misses a neighbour tells all
-(`Lost`), and as long as anybody does, votes are flooded: to every neighbour that is not known to have them.
+Every node knows the graph of a round. So all compute the same tree of shortest paths for each origin, and a vote is
+sent down the tree of its origin: every node within reach gets it once. If a node fails, the trees through it are
+broken. So a node that misses a neighbour tells all others (`Lost`). While any node misses another, votes are flooded:
+they are sent to every neighbour that is not known to have them.
 
-Used only where votes travel more than one hop. Knows votes and who has them; knows nothing of ballots or deadlines.
+Used only if votes travel more than one hop. This module knows who has which vote; it does not decode ballots, and it
+has no deadlines.
 """
 
 from collections import defaultdict, deque
@@ -28,45 +30,45 @@ from p2p_tally.protocol.peers import Roster
 from p2p_tally.topologies import Hops, Topology
 from p2p_tally.topologies.reach import Reach
 
-# Rounds whose places in the trees are kept: the one at hand, and those that votes come early for.
+# For how many rounds this node's children in the trees are kept: the present round, and rounds of early votes.
 PLACES_KEPT = 8
-# Neighbours are at most a round behind: whoever still waits in the last one may need what this node has of it.
+# A neighbour is at most one round behind, and may still need votes of that round from this node.
 ROUNDS_BEHIND = 1
-# Of each node, the numbers of its last news: more than are ever under way at once.
+# How many numbers of news are remembered for each node: more than are ever in flight at once.
 NEWS_REMEMBERED = 16
-# A node that was away passes on the votes of so many rounds that it has not come to.
+# A node that was away still passes on votes of rounds up to this many too far ahead.
 CATCHING_UP = 64
 
 
 class Arriving(NamedTuple):
-    """A vote as it comes: over whose link, whose it is, and over how many links."""
+    """A vote that has come."""
 
-    via: NodeName
-    origin: NodeName
-    hops: int
+    via: NodeName  # the neighbour that sent it
+    origin: NodeName  # who voted
+    hops: int  # the links that it has passed
     vote: VoteMessage
 
 
 @dataclass
 class Held:
-    """A vote that this node has: over how many links it came, and over how many each neighbour that has it got it."""
+    """A vote that this node has."""
 
     vote: VoteMessage
-    hops: int
-    met: dict[NodeName, int] = field(default_factory=dict)
+    hops: int  # the links that it passed to this node
+    had_by: dict[NodeName, int] = field(default_factory=dict)  # for neighbours that have it: links it passed to them
 
     def has(self, peer: NodeName, hops: int) -> None:
-        self.met[peer] = min(hops, self.met.get(peer, hops))
+        self.had_by[peer] = min(hops, self.had_by.get(peer, hops))
 
     def came_over(self, hops: int) -> bool:
-        """The same vote again; whether by a shorter way than before."""
+        """The same vote came again. Returns whether its path is shorter than before."""
         shorter = hops < self.hops
         self.hops = min(hops, self.hops)
         return shorter
 
 
 class RelayedVotes:
-    """One node's part in passing votes on."""
+    """How one node passes votes on."""
 
     relayed: ClassVar[bool] = True
 
@@ -80,7 +82,7 @@ class RelayedVotes:
         position: Position,
         furthest: Callable[[int], int],
     ) -> None:
-        """`furthest`: the last round that an honest peer can be in while this node is in the given one."""
+        """`furthest`: the highest round that an honest peer can be in, given the round that this node is in."""
         self._hops = len(topology.members) - 1 if hops == "all" else hops
         self._members = [NodeName(member) for member in topology.members]
         self._name = name
@@ -94,37 +96,37 @@ class RelayedVotes:
             lambda round: self._reach(round).children(self._rank)
         )
         self._held: dict[int, dict[NodeName, Held]] = {}
-        self._urgent: set[int] = set()  # rounds in which somebody has waited long
-        self._lost: dict[NodeName, News] = {}  # whom each node misses, as it last said; only those who miss any
-        self._changed = False  # what stands there has, since `tell_missing` was last called
-        self._looked_at = 0  # the roster's changes that `tell_missing` has seen
-        self._told_missing: set[NodeName] = set()  # those this node misses, as the others know
+        self._urgent: set[int] = set()  # rounds in which a node has waited long
+        self._lost: dict[NodeName, News] = {}  # the last Lost of each node that misses another
+        self._lost_changed = False  # since the last call of `tell_missing`
+        self._changes_seen = 0  # `Roster.changes` at the last call of `tell_missing`
+        self._told_missing: set[NodeName] = set()  # what this node last told the others that it misses
         self._heard: dict[NodeName, deque[int]] = defaultdict(lambda: deque(maxlen=NEWS_REMEMBERED))
-        # A node that starts again must not number its news as it did before.
+        # Random, so that after a restart a node does not use the same numbers again.
         self._numbers = count(SystemRandom().getrandbits(31))
         self._ended = False
 
     def _reach(self, round: int) -> Reach:
         return self._topology.reach(round, self._hops)
 
-    # --- what is awaited, and what can be
+    # --- whose votes are awaited
 
     def voters(self, round: int) -> list[NodeName]:
         return [self._members[origin] for origin in self._reach(round).of(self._rank)]
 
     def reachable(self, round: int) -> set[NodeName]:
-        """Those within so many hops over links that nobody misses."""
+        """The members within the number of hops, over links that no node misses."""
         if not self._lost:
             return set(self._members)
         missed = {(node, peer) for node, news in self._lost.items() for peer in self._missed_by(news)}
-        # Of its own links this node knows better than their other ends: those may not have heard of its return.
+        # What others say about this node is ignored: they may not know yet that it is back.
         missed = {(node, peer) for node, peer in missed if peer != self._name}
         missed |= {(peer, node) for node, peer in missed}
         level, found = [self._name], {self._name}
         for _ in range(self._hops):
             near = {(node, peer) for node in level for peer in self._neighbours(node, round)} - missed
             level = list({peer for _, peer in near} - found)
-            if not level:  # hops may be many more than the graph is wide
+            if not level:  # hops may be more than the diameter
                 break
             found.update(level)
         return found
@@ -136,7 +138,7 @@ class RelayedVotes:
         self._roster[peer].vote_did_not_come()
         if peer in self._neighbours(self._name, round):
             self._roster[peer].let_deadline_pass()
-        else:  # its links are others' to judge
+        else:  # it is not a neighbour: this node does not know its link
             self._roster[peer].count_missed()
 
     def _missed_by(self, news: News) -> set[NodeName]:
@@ -146,7 +148,7 @@ class RelayedVotes:
         return tuple(map(NodeName, self._topology.neighbours(node, round)))
 
     def _origin_of(self, message: Relayed | News) -> NodeName:
-        """Whose it is; a PeerError where there is no such member, or it is this node itself."""
+        """The origin of a message; a PeerError if there is no such member, or it is this node."""
         if message.origin >= len(self._members) or message.origin == self._rank:
             raise PeerError(f"passed on from member {message.origin}", reason="origin")
         return self._members[message.origin]
@@ -157,7 +159,7 @@ class RelayedVotes:
         for old in [held for held in self._held if held < round - ROUNDS_BEHIND]:
             del self._held[old]
         self._urgent = {urgent for urgent in self._urgent if urgent >= round - ROUNDS_BEHIND}
-        self._give(self._name, self._hold(self._name, Held(vote, 0)), self._neighbours(self._name, round))
+        self._send_to(self._neighbours(self._name, round), self._name, self._hold(self._name, Held(vote, 0)))
 
     def receive(self, via: NodeName, message: VoteMessage | Relayed, counter: VoteCounter) -> Arrival:
         if isinstance(message, Relayed):
@@ -166,7 +168,7 @@ class RelayedVotes:
             came = Arriving(via, via, 1, message)
         if came.vote.round >= counter.round:
             if self.is_too_far(came.vote.round):
-                return self._overtaken_by(came, counter)
+                return self._too_far_ahead(came, counter)
             self._check(came)
         arrival = counter.count(came.origin, came.vote, via)
         if arrival in IN_TIME:
@@ -180,7 +182,7 @@ class RelayedVotes:
         return round > self._furthest(self._position.round + 1)
 
     def _check(self, came: Arriving) -> None:
-        """Raise a PeerError where a vote cannot have come this way in that many hops."""
+        """Raise a PeerError if a vote cannot have come over this neighbour in this many hops."""
         via, origin, hops, vote = came
         reach, sender = self._reach(vote.round), self._topology.rank(via)
         way = reach.distance_between(self._topology.rank(origin), sender)
@@ -188,43 +190,45 @@ class RelayedVotes:
         if not neighbour or way is None or not way < hops <= self._hops:
             raise PeerError(f"a vote of {origin} over {hops} links cannot come from {via}", reason="hops")
 
-    def _overtaken_by(self, came: Arriving, counter: VoteCounter) -> Arrival:
-        """A vote of a round that its origin could not be in, had it waited for this node: its vote of the round at hand
-        will not come. This one is not held either: a relay must not fill the place of another's next votes."""
+    def _too_far_ahead(self, came: Arriving, counter: VoteCounter) -> Arrival:
+        """A vote of a round that its origin could not have reached if it had waited for this node. So its vote of the
+        present round will not come. The vote is not held: otherwise a relay could use up the space for another node's
+        next votes."""
         counter.stop_awaiting(came.origin)
         if came.via == came.origin:
             self._roster[came.origin].note_round(came.vote.round)
         if not self.is_too_far(came.vote.round - CATCHING_UP):
-            # Those further down the tree are in step and need it. Down the tree only: it would not be known again.
+            # Nodes further down the tree may be in that round and need it. It is not flooded: it is not held, so a
+            # second copy would not be recognised.
             self._check(came)
-            self._give(came.origin, Held(came.vote, came.hops), self._below(came.origin, came.vote.round))
+            self._send_to(self._children_of(came.origin, came.vote.round), came.origin, Held(came.vote, came.hops))
         return Arrival.TOO_FAR
 
     def _pass_on(self, came: Arriving) -> None:
-        """Hand a new vote to those who should hear it from this node."""
+        """Send a new vote to the neighbours that should get it from this node."""
         held = self._hold(came.origin, Held(came.vote, came.hops, {came.via: came.hops - 1, came.origin: 0}))
-        self._give(came.origin, held, self._hearers(came.origin, came.vote.round))
+        self._send_to(self._receivers(came.origin, came.vote.round), came.origin, held)
 
-    def _hearers(self, origin: NodeName, round: int) -> Collection[NodeName]:
-        """Who should have an origin's vote from this node, if they have it from nobody else."""
+    def _receivers(self, origin: NodeName, round: int) -> Collection[NodeName]:
+        """The neighbours that should get an origin's vote from this node, unless they have it already."""
         flooded = origin == self._name or self._floods(round)
-        return self._neighbours(self._name, round) if flooded else self._below(origin, round)
+        return self._neighbours(self._name, round) if flooded else self._children_of(origin, round)
 
-    def _below(self, origin: NodeName, round: int) -> list[NodeName]:
-        """Who hears an origin from this node."""
+    def _children_of(self, origin: NodeName, round: int) -> list[NodeName]:
+        """This node's children in the tree of an origin."""
         return [self._members[child] for child in self._children(round).get(self._topology.rank(origin), ())]
 
     def _came_again(self, came: Arriving) -> None:
-        """A vote that this node has. By a shorter way than the first it may go further."""
+        """This node has the vote already. Over a shorter path it may travel further than before."""
         held = self._held.get(came.vote.round, {}).get(came.origin)
         if held is None:
             return
         held.has(came.via, came.hops - 1)
         if held.came_over(came.hops) and self._floods(came.vote.round):
-            self._give(came.origin, held, self._neighbours(self._name, came.vote.round))
+            self._send_to(self._neighbours(self._name, came.vote.round), came.origin, held)
 
-    def urge(self, round: int) -> None:
-        """Somebody has waited long in this round: whatever a tree has lost must find another way."""
+    def long_wait(self, round: int) -> None:
+        """A node has waited long in this round: flood its votes, because a tree may have lost some."""
         if round in self._held and round not in self._urgent:
             self._urgent.add(round)
             self._flood(round)
@@ -238,11 +242,11 @@ class RelayedVotes:
 
     def _flood(self, round: int) -> None:
         for origin, held in self._held.get(round, {}).items():
-            self._give(origin, held, self._neighbours(self._name, round))
+            self._send_to(self._neighbours(self._name, round), origin, held)
 
-    def _give(self, origin: NodeName, held: Held, peers: Iterable[NodeName]) -> None:
-        """Send a vote to those that do not have it yet. Where votes go so many hops only, also to those who have it by
-        a longer way than over this node: there it would end sooner."""
+    def _send_to(self, peers: Iterable[NodeName], origin: NodeName, held: Held) -> None:
+        """Send a vote to those peers that do not have it yet. If the hops are limited, also to peers that have it over
+        a longer path: over the shorter path it may travel further."""
         if held.hops + 1 > self._hops:
             return
         enough = self._hops if self._hops >= len(self._members) - 1 else held.hops + 1
@@ -250,7 +254,7 @@ class RelayedVotes:
         message = held.vote if own else Relayed(self._topology.rank(origin), held.hops + 1, held.vote)
         frame = frames.encode(message)
         for peer in peers:
-            if held.met.get(peer, self._hops + 1) > enough and self._outbox.send(peer, message, frame):
+            if held.had_by.get(peer, self._hops + 1) > enough and self._outbox.send(peer, message, frame):
                 held.has(peer, held.hops + 1)
 
     # --- news: what a node tells everyone about itself
@@ -264,12 +268,12 @@ class RelayedVotes:
         self._tell_lost(self._roster.missing)
 
     def tell_missing(self) -> bool:
-        if self._roster.changes != self._looked_at:  # this is called for every message
-            self._looked_at = self._roster.changes
+        if self._roster.changes != self._changes_seen:  # checked first, because this is called for every message
+            self._changes_seen = self._roster.changes
             missing = self._roster.missing
             if missing != self._told_missing:
                 self._tell_lost(missing)
-        changed, self._changed = self._changed, False
+        changed, self._lost_changed = self._lost_changed, False
         return changed
 
     def _tell_lost(self, missing: set[NodeName]) -> None:
@@ -277,7 +281,7 @@ class RelayedVotes:
         self.tell(Lost(to_mask(missing, self._members)))
 
     def receive_news(self, via: NodeName, news: News) -> NodeName | None:
-        """New ones are passed on to everyone."""
+        """News that are new here are passed on to all neighbours."""
         origin = self._origin_of(news)
         if news.number in self._heard[origin]:
             return None
@@ -298,7 +302,7 @@ class RelayedVotes:
             self._note_lost(origin, news)
 
     def _note_lost(self, origin: NodeName, news: News) -> None:
-        self._changed = True
+        self._lost_changed = True
         if self._missed_by(news):
             self._lost[origin] = news
             for round in list(self._held):
@@ -308,18 +312,18 @@ class RelayedVotes:
 
     @property
     def someone_is_missing(self) -> bool:
-        """Whether any node misses a neighbour, as far as this one knows: then votes are flooded."""
+        """Whether any node misses a neighbour, as far as this node knows. Then votes are flooded."""
         return bool(self._lost)
 
     def link_up(self, peer: NodeName) -> None:
-        """Its other end may not know who is missed, and votes for it may have come before there was a link.
+        """Send the peer what it may lack: who is missing, and votes that came before the link was up.
 
-        They do at the start: some play while others still wait for links.
+        That happens at the start, when some nodes play while others still wait for links.
         """
         for origin, news in self._lost.items():
             if origin != peer:
                 self._outbox.send(peer, news, frames.encode(news))
         for round, votes in self._held.items():
             for origin, held in votes.items():
-                if peer in self._hearers(origin, round):
-                    self._give(origin, held, [peer])
+                if peer in self._receivers(origin, round):
+                    self._send_to([peer], origin, held)

@@ -1,8 +1,8 @@
-"""Staying in step with the others: the one door to this room.
+"""Staying in step with the others: the interface of this package to the round in node.py.
 
-Owns what is known of the peers, and knows when this node may go on: it waits for the votes of a round, notices that
-the others have gone on without it, has the links that a round needs, and tells the others where it is. Knows nothing
-of models.
+It holds what is known of the peers, and decides when this node may continue. It waits for the votes of a round, notices
+when the others have continued without this node, makes the links that a round needs, and tells the others in which
+round this node is. It knows nothing of models.
 """
 
 import logging
@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 
 
 class Abandoned(Exception):
-    """A round that cannot be finished: this node is asked to stop, and so were those it waits for."""
+    """The round cannot be finished: this node was asked to stop, and so were nodes that it waits for."""
 
 
 class LeftBehind(Exception):
-    """The neighbours have gone on without this node."""
+    """The neighbours have continued without this node; `theirs`: the round that they are in."""
 
     def __init__(self, theirs: int) -> None:
         super().__init__(theirs)
@@ -45,7 +45,7 @@ class LeftBehind(Exception):
 
 
 class Step:
-    """One node among the others."""
+    """Keeps one node in step."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Step:
         self._clock = clock
         members = [NodeName(member) for member in topology.members]
         self.roster = Roster(member for member in members if member != name)
-        # Where the graph stays, all links do.
+        # If the graph does not change, all links are always needed.
         self.plan = LinkPlan(name, topology, federation) if topology.varies else None
         self.votes: VoteRoute = (
             DirectVotes(name, topology, outbox, self.roster)
@@ -100,15 +100,15 @@ class Step:
     def neighbours(self, round: int) -> list[NodeName]:
         return [NodeName(peer) for peer in self._topology.neighbours(self._name, round)]
 
-    # --- a round
+    # --- during a round
 
     def begin_round(self, round: int) -> None:
-        """From now on the links that the coming rounds need are made, and the others given up."""
+        """Make the links that the next rounds need, and end the others."""
         if self.plan is not None:
             self._transport.want(self.plan.needed(round))
 
     async def hear(self, round: int, own: VoteMessage) -> dict[NodeName, Any]:
-        """Send this node's vote of a round, and wait for those of all within reach."""
+        """Send this node's vote of a round, and wait for the votes of all nodes within reach."""
         self.check(round)
         self._position.enter("barrier")
         await self.have_links(round)
@@ -122,11 +122,11 @@ class Step:
         return heard
 
     async def gather(self, stage: Stage, round: int, part: int, peers: Iterable[NodeName]) -> dict[NodeName, Any]:
-        """What these peers send for a part of a stage, in order of name, before their deadlines."""
+        """What these peers send for one part of a stage before their deadlines, in order of name."""
         return await self.waits.gather(stage, (round, part), peers, self._deadlines.timeout())
 
     async def have_links(self, round: int) -> None:
-        """Where links come and go: wait for those of this round. What is sent before there is a link is lost."""
+        """If the graph changes: wait for the links of this round, because what is sent without a link is lost."""
         if self.plan is None:
             return
         partners = [peer for peer in self.neighbours(round) if self.roster[peer].is_there]
@@ -137,33 +137,33 @@ class Step:
         if without:
             log.warning("no link to %s in time", ", ".join(without), extra={"event": "missed"})
 
-    # --- whether the others are where this node is
+    # --- whether this node is in step
 
     def check(self, round: int) -> None:
-        """Raise LeftBehind where most neighbours of a round have gone past it without this node.
+        """Raise LeftBehind if most neighbours of a round are already in a later one.
 
-        In good faith they cannot: to go on they need the very message that this node is about to send.
+        If they had waited for this node they could not be: they would still need the message that it is about to send.
         """
         peers = [self.roster[peer] for peer in self.neighbours(round)]
-        # One that is there and has not spoken yet is no further than this node: the first to speak is no majority.
+        # A peer that is there and has sent nothing yet counts as round 0, so that the first to send is no majority.
         rounds = [peer.seen for peer in peers if peer.seen or peer.is_there]
         theirs = majority_round(rounds) if rounds else 0
         if theirs > round:
             raise LeftBehind(theirs)
 
     def rejoin(self, theirs: int) -> None:
-        """Go on in the round after the one that the neighbours are in, so that this node's vote is there in time."""
+        """Continue after the round that follows the neighbours' present one, so that this node's vote comes in time."""
         behind = self._position.round
         self._position.move_to(theirs + 1)
         log.warning("behind: from round %d to %d", behind, self._position.round, extra={"event": "catch-up"})
         self.announcer.here()
 
     def leave_if_others_left(self, round: int) -> None:
-        """Asked to stop, this node finishes its round; but not a round that others, asked too, have not played."""
+        """A node that was asked to stop finishes its round. If a neighbour has left already, it gives the round up."""
         if self._position.stopping and not self.roster.left.isdisjoint(self.neighbours(round)):
             raise Abandoned
 
-    # --- what the transport tells
+    # --- called by the transport
 
     def deliver(self, peer: NodeName, frame: bytes) -> bool:
         return self.inbox.deliver(peer, frame, framed_bytes(peer, self._name, len(frame)))
@@ -171,16 +171,16 @@ class Step:
     def link_up(self, peer: NodeName, hello: Hello) -> None:
         self.votes.link_up(peer)
         playing, known = self._position.playing, self.roster[peer]
-        # One that the schedule made, where links come and go: neither end has missed anything.
+        # If the graph changes, links are made by the schedule: then neither end has missed anything.
         scheduled = playing and self.plan is not None and known.is_there
         if scheduled and hello.running:
             known.joins_after(max(hello.round, known.joined))
             return
-        # What a running peer sent of the round it is in may have gone out before there was a link to carry it.
+        # A running peer may have sent its messages of its present round before the link was up: do not wait for them.
         known.joins_after(hello.round + 1 if hello.running else 0)
         begins_later = playing and not (hello.running or scheduled)
         known.on(Event.LINK_UP_EARLY if begins_later else Event.LINK_UP)
-        self.waits.look()
+        self.waits.update()
         if playing and not scheduled:
             self.announcer.here_to(peer)
 

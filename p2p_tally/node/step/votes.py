@@ -1,4 +1,4 @@
-"""How votes get from node to node: to the neighbours and no further, or relayed over several hops (relay.py)."""
+"""How votes are sent: to the neighbours only (here), or over several hops (relay.py)."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Protocol
@@ -11,38 +11,38 @@ from p2p_tally.protocol.messages import Here, News, Notice, Ready, Relayed, Stag
 from p2p_tally.protocol.peers import Roster
 from p2p_tally.topologies import Topology
 
-# What a node sends for the tallies of a round: a ballot, or the count that stands in for one.
+# What a node sends for the tally of a round: a ballot, or the count that it sends instead of one.
 VoteMessage = Vote | Ready
 
 
 class VoteCounter(Protocol):
-    """Where votes are counted, as a route sees it."""
+    """Where a route delivers votes."""
 
     @property
     def round(self) -> int:
-        """The last round that something was waited for in."""
+        """The last round in which this node waited for something."""
         ...
 
     def count(self, origin: NodeName, vote: VoteMessage, via: NodeName) -> Arrival:
-        """Check a vote and count it, if it is in time; or a PeerError."""
+        """Check a vote, and count it if it is in time; or raise a PeerError."""
         ...
 
     def stop_awaiting(self, peer: NodeName) -> None:
-        """Wait no longer for this peer."""
+        """Do not wait for this peer any longer."""
         ...
 
 
 class VoteRoute(Protocol):
-    """One node's part in carrying votes."""
+    """How one node sends and receives votes."""
 
-    relayed: ClassVar[bool]  # votes come over nodes between, so that a lost link alone loses none
+    relayed: ClassVar[bool]  # whether votes travel several hops: then one broken link does not lose a vote
 
     def voters(self, round: int) -> list[NodeName]:
-        """Whose votes of a round are for this node's tally, in name order."""
+        """The peers whose votes of a round are in this node's tally, in order of name."""
         ...
 
     def reachable(self, round: int) -> Iterable[NodeName]:
-        """Whose votes of a round can still come."""
+        """The peers whose votes of a round can still come."""
         ...
 
     def awaits(self, peer: NodeName, round: int) -> bool:
@@ -50,53 +50,53 @@ class VoteRoute(Protocol):
         ...
 
     def gave_up(self, peer: NodeName, round: int) -> None:
-        """A vote did not come before its deadline."""
+        """The vote of this peer did not come before its deadline."""
         ...
 
     def send(self, round: int, vote: VoteMessage) -> None:
-        """This node's own vote."""
+        """Send this node's own vote."""
         ...
 
     def receive(self, via: NodeName, message: VoteMessage | Relayed, counter: VoteCounter) -> Arrival:
-        """A vote came over a neighbour's link: count it, and pass it on where it goes further. Or a PeerError."""
+        """A vote came from a neighbour: count it, and pass it on where needed; or raise a PeerError."""
         ...
 
     def is_too_far(self, round: int) -> bool:
-        """Whether no honest peer can have come to this round yet."""
+        """Whether no honest peer can have reached this round yet."""
         ...
 
     def link_up(self, peer: NodeName) -> None:
-        """There is a link: send over it what its other end may lack."""
+        """A link is up: send what the peer may lack."""
         ...
 
-    # --- what nodes tell everyone about themselves, where they must know of more than their neighbours
+    # --- notices to all nodes, needed if votes travel several hops
 
     def tell(self, notice: Notice) -> None: ...
 
     def announce(self, here: Here) -> None:
-        """This node plays, or plays again: tell that, and whom it misses now."""
+        """Tell all that this node plays, and which neighbours it misses."""
         ...
 
-    def urge(self, round: int) -> None:
-        """Somebody has waited long for the votes of a round."""
+    def long_wait(self, round: int) -> None:
+        """A node has waited long for the votes of a round."""
         ...
 
     def tell_missing(self) -> bool:
-        """Tell whom this node misses, if that has changed. Whether other votes than before can be heard since the last
-        call: by that, or by what others told."""
+        """Tell all which neighbours this node misses, if that has changed. Returns whether `reachable` may have changed
+        since the last call, by this or by what others told."""
         ...
 
     def receive_news(self, via: NodeName, news: News) -> NodeName | None:
-        """Whose news it is; None where it came before. Or a PeerError."""
+        """The origin of the news; None if it came before. Or a PeerError."""
         ...
 
     def end(self) -> None:
-        """This node has played its rounds: that its links end now is no news."""
+        """This node has played its rounds: tell nothing more, also when links end."""
         ...
 
 
 class DirectVotes:
-    """Votes go to the neighbours of their round; nobody need know of anyone else."""
+    """Votes are sent to the neighbours of the round. No node needs to know about others."""
 
     relayed: ClassVar[bool] = False
 
@@ -130,7 +130,7 @@ class DirectVotes:
         raise FrameError("news where votes travel one hop", reason="unknown-kind")
 
     def is_too_far(self, round: int) -> bool:  # noqa: ARG002
-        return False  # the barrier holds messages a little way ahead, and no further
+        return False  # the barrier limits how far ahead messages are held
 
     def tell_missing(self) -> bool:
         return False
@@ -141,6 +141,6 @@ class DirectVotes:
 
     def announce(self, here: Here) -> None: ...
 
-    def urge(self, round: int) -> None: ...
+    def long_wait(self, round: int) -> None: ...
 
     def end(self) -> None: ...

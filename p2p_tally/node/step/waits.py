@@ -1,7 +1,7 @@
-"""Waiting for the others at a stage of a round: who is waited for, how long, and when the wait is over.
+"""Waits for the others at a stage of a round: for whom, how long, and when the wait is over.
 
-A peer is given its deadline from its last sign of life: that it waits too, or that bytes of its message still come
-over a thin link. Ten deadlines after the wait began it is over for everybody.
+The timeout of a peer starts again with each sign of life: it says that it waits too, or bytes of its message still
+come over a slow link. After ten timeouts the wait ends for all peers.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from p2p_tally.protocol.peers import MERGING, Event, Roster
 
 log = logging.getLogger(__name__)
 
-# A peer that goes on saying that it waits is given this many times the usual at most.
-MOST_PATIENCES = 10.0
+# A peer that gives signs of life is waited for at most this many timeouts.
+MOST_TIMEOUTS = 10.0
 
-# Bytes that have come over a peer's link, of messages that are not whole yet too; None where nobody counts them.
+# Bytes that have come over a peer's link, including parts of messages; None where they are not counted.
 BytesReceived = Callable[[NodeName], int | None]
 
 # Tells the neighbours that this node waits at a stage of a round.
@@ -29,7 +29,7 @@ SayWaiting = Callable[[int, Stage], None]
 
 
 class Waits:
-    """One node's waiting. Only the event loop's thread touches any of this."""
+    """The waits of one node. All of this runs on the event loop's thread."""
 
     def __init__(
         self, roster: Roster, votes: VoteRoute, bytes_received: BytesReceived, say_waiting: SayWaiting
@@ -40,48 +40,48 @@ class Waits:
         self._say_waiting = say_waiting
         self._barrier = Barrier(roster)
         self._filled = asyncio.Event()
-        self._alive: dict[NodeName, float] = {}  # when a peer last gave a sign of life, in the wait at hand
+        self._alive: dict[NodeName, float] = {}  # in the present wait: when each peer last gave a sign of life
 
     async def gather(
-        self, stage: Stage, place: Place, welcome: Iterable[NodeName], patience: float | None
+        self, stage: Stage, place: Place, accepted: Iterable[NodeName], seconds: float | None
     ) -> dict[NodeName, Any]:
-        """The items of one stage of a round, in order of name: all that came until everybody awaited had sent theirs,
-        or the time was up."""
-        welcome = list(welcome)
-        self._barrier.open(stage, place, welcome, self._awaited(stage, place[0], welcome))
+        """Wait until all awaited peers have sent their items of a stage, or the time is up. Returns what came, in order
+        of name. Items from any `accepted` peer are recorded, awaited or not."""
+        accepted = list(accepted)
+        self._barrier.open(stage, place, accepted, self._awaited(stage, place[0], accepted))
         try:
-            if patience is None:
+            if seconds is None:
                 await self._fill(None)
             else:
-                await self._wait(patience, place[0], stage)
+                await self._wait(seconds, place[0], stage)
         except BaseException:
             self._barrier.close()
             raise
         return self._barrier.close()
 
-    def _awaited(self, stage: Stage, round: int, welcome: list[NodeName]) -> list[NodeName]:
+    def _awaited(self, stage: Stage, round: int, accepted: list[NodeName]) -> list[NodeName]:
         if stage is not Stage.VOTE:
-            return [peer for peer in welcome if self._roster[peer].is_awaited(stage, round)]
+            return [peer for peer in accepted if self._roster[peer].is_awaited(stage, round)]
         reachable = set(self._votes.reachable(round))
-        return [peer for peer in welcome if peer in reachable and self._votes.awaits(peer, round)]
+        return [peer for peer in accepted if peer in reachable and self._votes.awaits(peer, round)]
 
-    async def _wait(self, patience: float, round: int, stage: Stage) -> None:
-        """Wait for the awaited, and give up on those whose time is up. Twice in each deadline this node says that it
-        waits, to those that may be waiting for it."""
+    async def _wait(self, seconds: float, round: int, stage: Stage) -> None:
+        """Wait for the awaited peers, and give up on those whose time is up. Twice in each timeout this node tells the
+        others that it waits, because they may be waiting for it."""
         clock = asyncio.get_running_loop().time
         started = clock()
         self._alive = {}
-        deadline, reminder = started + patience, started + patience / 2
+        deadline, reminder = started + seconds, started + seconds / 2
         arriving = StillArriving(self._bytes_received, self._roster, any_message=stage in MERGING)
         while not await self._fill(min(deadline, reminder)):
             now = clock()
-            self._alive.update(dict.fromkeys(filter(arriving.look, self._barrier.missing), now))
+            self._alive.update(dict.fromkeys(filter(arriving.progressed, self._barrier.missing), now))
             if now >= reminder:
-                reminder = now + patience / 2
+                reminder = now + seconds / 2
                 self._say_waiting(round, stage)
             if now >= deadline:
-                latest = started + MOST_PATIENCES * patience
-                until = {peer: min(self._alive.get(peer, started) + patience, latest) for peer in self._barrier.missing}
+                latest = started + MOST_TIMEOUTS * seconds
+                until = {peer: min(self._alive.get(peer, started) + seconds, latest) for peer in self._barrier.missing}
                 late = [peer for peer, end in until.items() if end <= now]
                 self._give_up(late, round, stage)
                 if late:
@@ -90,17 +90,17 @@ class Waits:
                 deadline = min((end for end in until.values() if end > now), default=now)
 
     def _give_up(self, late: list[NodeName], round: int, stage: Stage) -> None:
-        """Peers that let their deadline pass are not waited for until they speak again."""
+        """Peers that missed their deadline are not waited for until they send something again."""
         for peer in late:
             self._barrier.stop_awaiting(peer)
             if stage is Stage.VOTE:
                 self._votes.gave_up(peer, round)
             else:
                 self._roster[peer].let_deadline_pass()
-        self.look()
+        self.update()
 
     async def _fill(self, until: float | None) -> bool:
-        """Wait until everybody awaited has come, or that instant; whether they have."""
+        """Wait until all awaited items have come, or this time is reached. Returns whether all have come."""
         if not self._barrier.complete:
             self._filled.clear()
             with contextlib.suppress(TimeoutError):
@@ -108,10 +108,10 @@ class Waits:
                     await self._filled.wait()
         return self._barrier.complete
 
-    # --- what happens meanwhile
+    # --- what happens during a wait
 
-    def look(self) -> None:
-        """Something has changed. Whoever can no longer be heard is not waited for; the wait may be over."""
+    def update(self) -> None:
+        """Something has changed. Stop waiting for peers that cannot be reached any more; the wait may be over."""
         if self._votes.tell_missing():
             round = self.relayed_round
             for peer in [] if round is None else set(self._barrier.missing).difference(self._votes.reachable(round)):
@@ -120,26 +120,26 @@ class Waits:
             self._filled.set()
 
     def sign_of_life(self, peer: NodeName) -> None:
-        """A peer is well, though what is awaited has not come."""
+        """A peer is alive, although its item has not come."""
         self._alive[peer] = asyncio.get_running_loop().time()
 
     def link_lost(self, peer: NodeName) -> None:
-        """What a peer has not sent it will not send; but a relayed vote may come another way."""
+        """The link to a peer has ended: nothing more comes over it. A relayed vote may still come over another path."""
         self._roster[peer].on(Event.LINK_DOWN)
         self.will_not_come(peer)
 
     def will_not_come(self, peer: NodeName) -> None:
-        """Nothing more comes over this peer's own link for the stage that is waited in."""
+        """Nothing more comes over this peer's own link for the present stage."""
         if self.relayed_round is None:
             self._barrier.stop_awaiting(peer)
-        self.look()
+        self.update()
 
     def stop_awaiting(self, peer: NodeName) -> None:
-        """Wait no longer for this peer; what it sent before still counts."""
+        """Do not wait for this peer any longer. What it has sent still counts."""
         self._barrier.stop_awaiting(peer)
 
     def wants(self, peer: NodeName, stage: Stage, place: Place) -> bool:
-        """Whether something new from this peer would be taken: what is not wanted need not be decoded."""
+        """Whether a new item from this peer would be recorded or held. If not, there is no need to decode it."""
         return self._barrier.wants(peer, stage, place)
 
     def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes) -> Arrival:
@@ -149,30 +149,30 @@ class Waits:
 
     @property
     def round(self) -> int:
-        """The last round that something was waited for in."""
+        """The last round in which this node waited for something."""
         return self._barrier.round
 
     @property
     def place(self) -> tuple[Stage, int] | None:
-        """The stage and round that are being waited for, if any."""
+        """The stage and the round of the present wait; None if there is none."""
         return self._barrier.place
 
     @property
     def relayed_round(self) -> int | None:
-        """The round whose relayed votes are being waited for, if any."""
+        """The round, if this node waits for relayed votes now; otherwise None."""
         place = self._barrier.place
         return place[1] if self._votes.relayed and place is not None and place[0] is Stage.VOTE else None
 
     def is_merging(self, round: int) -> bool:
-        """Whether parameters of this round's merge are being waited for."""
+        """Whether this node waits for parameters of this round's merge now."""
         return self._barrier.is_open(MERGING, round)
 
 
 class StillArriving:
-    """Whether what a peer sends is on its way, from one look to the next. Slow is not silent.
+    """Whether a message of a peer is still arriving: a slow peer is not a silent one.
 
-    The bytes of a message that is not whole yet are a sign of life. Whole messages are one only with `any_message`,
-    in a merge, where many follow each other on a link: of a ballot, others that came prove that it was not behind
+    The bytes of an incomplete message are a sign of life. Complete messages are one only with `any_message`: in a merge
+    many messages follow each other on a link. While a ballot is awaited they are not, because the ballot was not among
     them.
     """
 
@@ -180,7 +180,8 @@ class StillArriving:
         self._bytes_received, self._roster, self._any_message = bytes_received, roster, any_message
         self._before: dict[NodeName, tuple[int | None, int]] = {}
 
-    def look(self, peer: NodeName) -> bool:
+    def progressed(self, peer: NodeName) -> bool:
+        """Whether bytes have come since the last call."""
         received, messages = self._bytes_received(peer), self._roster[peer].messages
         before, messages_before = self._before.get(peer, (None, 0))
         self._before[peer] = received, messages

@@ -120,10 +120,10 @@ def test_order_of_delivery_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
             if not self.held:
                 return
             sender, receiver, frame = self.held.pop(self.generator.randrange(len(self.held)))
-            doors = self._network.doors
+            receivers = self._network.receivers
             for _ in range(self.generator.choice((1, 2))):
-                if receiver in doors:
-                    doors[receiver].deliver(sender, frame)
+                if receiver in receivers:
+                    receivers[receiver].deliver(sender, frame)
 
     monkeypatch.setattr(module, "MemoryTransport", Shuffling)
     assert simulate(federation).parameters_sha256 == straight.parameters_sha256
