@@ -1,7 +1,7 @@
-"""Graphs for peers to vote and merge over: named, seeded, connected; their mixing weights and facts.
+"""Graphs over which peers vote and merge: named, seeded and connected, with mixing weights and facts.
 
-This package knows nothing of nodes, votes or models. What a running node needs is here; the spectral facts
-(`topologies.mixing`, `topologies.facts`) draw on scipy and are imported by those who ask for them.
+This package knows nothing of nodes, votes or models. What a running node needs is imported here. The spectral facts
+(`topologies.mixing`, `topologies.facts`) need scipy, so they are imported only where they are used.
 """
 
 from p2p_tally.topologies.errors import TopologyError

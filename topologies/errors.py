@@ -2,4 +2,4 @@
 
 
 class TopologyError(ValueError):
-    """A graph that cannot be had as asked: one line that says what is wrong and what is accepted."""
+    """A graph that cannot be built as asked: one line that says what is wrong and what is accepted."""

@@ -1,6 +1,6 @@
-"""What is said and shown of a topology: its size, how fast it mixes, how many hear a vote, its picture.
+"""Facts of a topology: its size, how fast it mixes, how many peers get a vote, and a picture of it.
 
-All of it follows from the graph; no node needs it to run.
+All of this is computed from the graph. A running node does not need it.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from p2p_tally.topologies.errors import TopologyError
 from p2p_tally.topologies.mixing import expected_gap, metropolis_hastings, rounds_to_contract, spectral_gap
 from p2p_tally.topologies.topology import Hops, Topology
 
-# Graphs looked at where they are redrawn without end: each is random, and their facts are much the same.
+# How many graphs are examined if they are drawn anew without end: all are random, with about the same facts.
 SURVEY = 8
-# The picture: rounds shown of a graph that varies, and members up to which names are legible.
+# The picture: how many rounds of a changing graph it shows, and up to how many members it shows names.
 SHOWN = 8
 NAMED = 48
 PICTURES = (".svg", ".png", ".pdf")
@@ -28,9 +28,9 @@ class Facts:
     name: str
     nodes: int
     edges: int  # in a round; of round 1 where it varies
-    degree: tuple[int, int]  # fewest and most neighbours a node has, over the rounds looked at
-    diameter: int  # rounds until news of every node has reached all others, passed on once a round
-    spectral_gap: float  # 1 - the factor by which a round of mixing shrinks disagreement
+    degree: tuple[int, int]  # fewest and most neighbours of a node, over the rounds examined
+    diameter: int  # rounds until a message from any node, passed on once a round, has reached all others
+    spectral_gap: float  # 1 - the factor by which one round of mixing reduces disagreement
     rounds_to_tenfold: int  # rounds of mixing until disagreement is a tenth, in whole periods
     complete: bool
     varies: bool
@@ -38,7 +38,7 @@ class Facts:
 
 
 def describe(topology: Topology) -> Facts:
-    """The facts of a topology. Its gap is the worst case, or the expected if redrawn without end."""
+    """The facts of a topology. The gap is the worst case; for graphs drawn anew without end, the expected one."""
     nodes = len(topology.members)
     rounds = surveyed_rounds(topology)
     degrees = [degree for round in rounds for degree in topology.degrees(round)]
@@ -61,14 +61,14 @@ def describe(topology: Topology) -> Facts:
 
 
 def surveyed_rounds(topology: Topology) -> range:
-    """The rounds that stand for all: a period or, where there is none, one of each of the first graphs."""
+    """The rounds that are examined: one period; if the graphs never repeat, one round of each of the first graphs."""
     if topology.period is not None:
         return range(1, topology.period + 1)
     return range(1, SURVEY * topology.hold + 1, topology.hold)
 
 
 def mean_reach(topology: Topology, hops: Hops = 1) -> float:
-    """How many others hear a peer's vote, on average."""
+    """How many others get a peer's vote, on average."""
     rounds = surveyed_rounds(topology)
     if hops == 1:
         return fmean(fmean(topology.degrees(round)) for round in rounds)
@@ -79,11 +79,11 @@ def mean_reach(topology: Topology, hops: Hops = 1) -> float:
 
 
 def plot(topology: Topology, path: str | PathLike[str]) -> None:
-    """Draw the members on a circle in rank order (a star's hub within) to an SVG, PNG or PDF file.
+    """Draw the members on a circle in order of rank (the hub of a star in the middle) to an SVG, PNG or PDF file.
 
-    Where it varies, round 1 is dark and the other edges of its first rounds light.
+    If the graph changes, edges of round 1 are dark and other edges of the first rounds are light.
     """
-    # matplotlib is slow to load and only wanted here; pyplot, with its global state and windows, never.
+    # matplotlib is slow to import and used only here. pyplot is not used: it has global state and opens windows.
     from matplotlib.collections import LineCollection  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -96,7 +96,7 @@ def plot(topology: Topology, path: str | PathLike[str]) -> None:
     axes = figure.add_subplot()
     now = topology.graph()
     later = topology.union(min(topology.period or SHOWN, SHOWN))
-    crowd = max(1.0, later.number_of_edges() / 200)  # many lines must be thin and pale to be told apart
+    crowd = max(1.0, later.number_of_edges() / 200)  # many lines are drawn thin and pale, so that they can be seen
     layers = [(later, "#aab2bf", 1), (now, "#3b5b8c", 2)] if topology.varies else [(now, "#3b5b8c", 2)]
     for graph, colour, order in layers:
         segments = [(places[one], places[other]) for one, other in graph.edges()]
@@ -129,16 +129,17 @@ def _gap(topology: Topology, rounds: Sequence[int]) -> float:
 
 
 def _diameter(topology: Topology) -> int:
-    """Rounds of flooding from round 1. Of a graph that stays, that is its diameter.
+    """Rounds of flooding, starting with round 1. If the graph does not change, this is its diameter.
 
-    What a node has heard of is one integer with a bit a member: a round costs O(edges) such integers.
+    The set of members that a node has heard from is one integer with a bit for each member. A round needs O(edges)
+    operations on such integers.
     """
     heard = {member: 1 << rank for rank, member in enumerate(topology.members)}
     everyone = (1 << len(heard)) - 1
     round = 0
     while any(known != everyone for known in heard.values()):
         round += 1
-        if topology.is_complete(round):  # a mesh of thousands: not worth walking its edges
+        if topology.is_complete(round):  # no need to visit the many edges of a large mesh
             return round
         before = heard
         heard = {}
@@ -150,7 +151,7 @@ def _diameter(topology: Topology) -> int:
 
 
 def _places(topology: Topology) -> dict[str, tuple[float, float]]:
-    """From the top, clockwise. A lone hub joined to all others stands in the middle."""
+    """Clockwise from the top. The hub of a star is in the middle."""
     members = list(topology.members)
     degrees = topology.degrees()
     hub = len(members) > 2 and degrees[0] == len(members) - 1 and max(degrees[1:]) == 1

@@ -1,6 +1,6 @@
-"""Reads a graph from a file the operator wrote: an edge list, GraphML or JSON.
+"""Reads a graph from a file: an edge list, GraphML or JSON.
 
-Owns the formats and what is wrong with a file; whether the graph is connected is judged elsewhere.
+Checks the format and the names; graphs.py checks that the graph is connected.
 """
 
 import json
@@ -15,12 +15,12 @@ import networkx as nx
 from p2p_tally.topologies.errors import TopologyError
 
 Pair = tuple[str, str]
-# The nodes a file lists by themselves (an edge list has none), and its edges.
+# The list of nodes in a file (an edge list has none), and its edges.
 Content = tuple[list[str], list[Pair]]
 
 
 def read_edges(path: str, members: Sequence[str]) -> list[tuple[int, int]]:
-    """The file's edges as ranks. Its nodes are member names or, all of them, ranks from 0."""
+    """The edges of the file as ranks. The nodes in the file are all member names, or all ranks from 0."""
     reader = READERS.get(Path(path).suffix.lower())
     if reader is None:
         raise TopologyError(f"file:{path}: the name must end in one of {', '.join(READERS)}")
@@ -29,7 +29,7 @@ def read_edges(path: str, members: Sequence[str]) -> list[tuple[int, int]]:
     except OSError as error:
         raise TopologyError(f"file:{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, RuntimeError, ParseError, nx.NetworkXException) as error:
-        # Whatever a parser says, on one line.
+        # The message of the parser, on one line.
         raise TopologyError(f"file:{path}: not a graph: {' '.join(str(error).split())}") from None
     rank = _ranks(path, {*listed, *(end for pair in pairs for end in pair)}, members)
     for one, other in pairs:
@@ -39,20 +39,20 @@ def read_edges(path: str, members: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _ranks(path: str, nodes: set[str], members: Sequence[str]) -> dict[str, int]:
-    """The rank of each node of the file, which must be the members exactly."""
+    """The rank of each node of the file. The nodes must be exactly the members."""
     rank = {member: place for place, member in enumerate(members)}
     ranks = {str(place): place for place in range(len(members))}
     if not nodes <= rank.keys() and all(node.isdecimal() for node in nodes):
         rank = ranks
     unknown = nodes - rank.keys()
     if unknown:
-        # Among ranks a word is wrong, not the ranks.
+        # If ranks and other names are mixed, show those that are not ranks.
         wrong = sorted(unknown - ranks.keys()) or sorted(unknown)
         raise TopologyError(
             f"file:{path}: {_some(wrong)} not among the members; "
             f"nodes are all member names, or all ranks 0 to {len(members) - 1}"
         )
-    # A single member has no edge to be mentioned in.
+    # A single member has no edge, so it is in no edge list.
     missing = [node for node in rank if node not in nodes] if len(members) > 1 else []
     if missing:
         raise TopologyError(f"file:{path}: {_some(missing)} missing; every member needs an edge")
@@ -66,7 +66,7 @@ def _some(names: Sequence[str], most: int = 3) -> str:
 
 
 def _edge_list(path: Path) -> Content:
-    """Two names a line, apart by blanks or a comma; # starts a comment."""
+    """Two names on a line, separated by spaces or a comma; # starts a comment."""
     pairs: list[Pair] = []
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
         names = line.partition("#")[0].replace(",", " ").split()
@@ -80,7 +80,7 @@ def _edge_list(path: Path) -> Content:
 
 def _graphml(path: Path) -> Content:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what it does not understand, which an edge is not
+        warnings.simplefilter("ignore")  # about attributes that it does not know; edges are not affected
         graph = nx.read_graphml(path)
     return [str(node) for node in graph], [(str(one), str(other)) for one, other in graph.edges()]
 

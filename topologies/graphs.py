@@ -1,6 +1,6 @@
-"""Named topologies: one row a name. Owns the names, what each accepts, and that what is built is connected.
+"""Named topologies: one row for each name, with the options that it accepts. Checks that a graph is connected.
 
-The edges themselves are drawn in shapes.py, or read from a file.
+The edges come from shapes.py, or from a file (graph_files.py).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,12 +13,12 @@ from p2p_tally.topologies.errors import TopologyError
 from p2p_tally.topologies.graph_files import read_edges
 from p2p_tally.topologies.topology import Edge, Schedule, Topology
 
-LONGEST_NUMBER = 9  # digits; what is longer is a slip of the pen
+LONGEST_NUMBER = 9  # digits; a longer number must be a typing error
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a topology is built from. `argument` is what follows the colon of the name."""
+    """What a topology is built from. `argument`: the part of the name after the colon."""
 
     name: str
     argument: str
@@ -38,14 +38,14 @@ class Request:
 class Row:
     plan: Callable[[Request], Schedule]
     summary: str
-    argument: str = ""  # how the argument is spelled, if the name takes one
+    argument: str = ""  # the argument as shown to users, if the name has one
     takes_degree: bool = False
 
 
 def build(name: str, members: Sequence[str], *, degree: int | None = None, seed: int = 0) -> Topology:
-    """The topology of that name over the members, given in rank order.
+    """The topology with this name over these members, given in order of rank.
 
-    `degree` chooses for gossip, gossip-k and small-world; elsewhere it may only repeat what is so anyway.
+    `degree` is an option of gossip, gossip-k and small-world. For other names it must be the degree that they have.
     """
     row, argument = _look_up(name)
     request = Request(name, argument, _checked(members), degree, seed)
@@ -53,7 +53,7 @@ def build(name: str, members: Sequence[str], *, degree: int | None = None, seed:
         raise TopologyError(f"{request}: degree {degree} is too small; it must be 1 or more")
     schedule = row.plan(request)
     if request.count == 1 and row is not ROWS["file"]:
-        schedule = Schedule(lambda _: ())  # one member has no one to be joined to, whatever the name
+        schedule = Schedule(lambda _: ())  # one member has no edges
     topology = Topology(name, request.members, schedule)
     _check_degree(topology, request, row.takes_degree)
     _check_connected(topology)
@@ -80,7 +80,7 @@ def _checked(members: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_degree(topology: Topology, request: Request, taken: bool) -> None:
-    """Where no degree is chosen a true one passes: one option then serves a comparison of several names."""
+    """A name without this option accepts the degree that it has, so that one option serves to compare several names."""
     few, many = min(topology.degrees()), max(topology.degrees())
     if request.degree is None or (taken and request.count > 1) or few == many == request.degree:
         return
@@ -89,7 +89,8 @@ def _check_degree(topology: Topology, request: Request, taken: bool) -> None:
 
 
 def _check_connected(topology: Topology) -> None:
-    """Over a period. What is redrawn without end is so by design: gossip-k each time, matchings in time."""
+    """Connected over one period. Graphs drawn anew without end are by design: gossip-k in each graph, matchings over
+    time."""
     if topology.period is None or topology.is_complete():
         return
     first = topology.members[0]
@@ -121,7 +122,7 @@ def _gossip(request: Request, epoch: int = 0) -> Iterable[Edge]:
     count = request.count
     if count == 2:
         return shapes.regular(count, _degree(request, range(1, 2), 1), request.seed, epoch)
-    # Degrees add up to twice the edges, so an odd number of nodes cannot have an odd degree each.
+    # Degrees add up to twice the edges, so an odd number of nodes cannot all have an odd degree.
     accepted = range(2, count, 1 + count % 2)
     usual = (count - 1).bit_length()  # ceil(log2 N)
     degree = _degree(request, accepted, usual if usual in accepted else usual + 1)
@@ -157,35 +158,35 @@ def _matchings(request: Request) -> Schedule:
     return Schedule(lambda epoch: shapes.matching(request.count, request.seed, epoch), phases=None)
 
 
-def _stays(draw: Callable[[Request], Iterable[Edge]]) -> Callable[[Request], Schedule]:
+def _fixed(draw: Callable[[Request], Iterable[Edge]]) -> Callable[[Request], Schedule]:
     return lambda request: Schedule(lambda _: draw(request))
 
 
 def _sized(shape: Callable[[int], Iterable[Edge]]) -> Callable[[Request], Schedule]:
-    return _stays(lambda request: shape(request.count))
+    return _fixed(lambda request: shape(request.count))
 
 
 ROWS: dict[str, Row] = {
     "mesh": Row(_sized(shapes.mesh), "everyone with everyone"),
     "ring": Row(_sized(shapes.ring), "a cycle in rank order"),
-    "gossip": Row(_stays(_gossip), "random, d neighbours each; d is ceil(log2 N) unless given", takes_degree=True),
+    "gossip": Row(_fixed(_gossip), "random, d neighbours each; d is ceil(log2 N) unless given", takes_degree=True),
     "star": Row(_sized(shapes.star), "the first member is the hub of all others"),
     "line": Row(_sized(shapes.line), "a path in rank order"),
     "barbell": Row(_sized(shapes.barbell), "two meshes joined by an edge, or over one node if N is odd"),
     "torus": Row(_sized(shapes.torus), "a grid that wraps, as square as N allows; N not prime"),
-    "hypercube": Row(_stays(_hypercube), "ranks that differ in one bit; N a power of two"),
+    "hypercube": Row(_fixed(_hypercube), "ranks that differ in one bit; N a power of two"),
     "small-world": Row(
-        _stays(_small_world),
+        _fixed(_small_world),
         "a ring of k neighbours each (4 unless given), a tenth of it rewired",
         takes_degree=True,
     ),
     "erdos-renyi": Row(
-        _stays(lambda request: shapes.erdos_renyi(request.count, request.seed)),
+        _fixed(lambda request: shapes.erdos_renyi(request.count, request.seed)),
         "each edge at random with probability 2 ln N / N",
     ),
     "exponential": Row(_sized(shapes.exponential), "neighbours 1, 2, 4, ... hops away, both ways"),
     "file": Row(
-        _stays(lambda request: read_edges(request.argument, request.members)),
+        _fixed(lambda request: read_edges(request.argument, request.members)),
         "read from an edge list (.edges, .txt, .csv), .graphml or .json",
         argument="PATH",
     ),
@@ -197,5 +198,5 @@ ROWS: dict[str, Row] = {
     "matchings": Row(_matchings, "random pairs, drawn anew each round"),
 }
 
-# As an operator spells them, and what they are.
+# The names as users write them, and what they mean.
 NAMES: dict[str, str] = {f"{name}:{row.argument}" if row.argument else name: row.summary for name, row in ROWS.items()}

@@ -1,7 +1,7 @@
-"""Who is within so many hops of whom, and along which edges word of each member travels there.
+"""Who is within a number of hops of whom, and over which edges the message of each member is passed on.
 
-Word of a member (the origin) goes down a tree of shortest paths: everyone within reach hears it once, from its
-neighbour of the smallest rank among those nearer to the origin. Knows edges and ranks; nothing of names or messages.
+The message of a member (the origin) is sent down a tree of shortest paths. Each member within reach gets it once: from
+the neighbour with the smallest rank among those that are nearer to the origin. This module knows edges and ranks only.
 """
 
 from collections.abc import Sequence
@@ -12,53 +12,53 @@ from numpy.typing import NDArray
 
 Ranks = NDArray[np.int64]
 
-# Origins whose trees are grown at once: what is held on the way is bounded by this, whatever the number of members.
-GROWN_AT_ONCE = 256
+# How many trees are computed at once: this limits the memory, for any number of members.
+TREES_AT_ONCE = 256
 
 
 class Reach:
-    """The trees of all origins of one graph, down to `hops` edges: an entry for each pair (origin, member)."""
+    """The trees of all origins in one graph, up to a depth of `hops`: an entry for each pair (origin, member)."""
 
     def __init__(self, neighbours: Sequence[Sequence[int]], hops: int) -> None:
-        """`neighbours`: of each rank, ascending."""
+        """`neighbours`: for each rank the ranks of its neighbours, ascending."""
         self.nodes = len(neighbours)
         self.hops = hops
         degrees = np.array([len(near) for near in neighbours], np.int64)  # [N]
         flat = np.fromiter((other for near in neighbours for other in near), np.int64, int(degrees.sum()))
         grown = [
-            _grow(degrees, flat, np.arange(start, min(start + GROWN_AT_ONCE, self.nodes)), hops)
-            for start in range(0, self.nodes, GROWN_AT_ONCE)
+            _grow(degrees, flat, np.arange(start, min(start + TREES_AT_ONCE, self.nodes)), hops)
+            for start in range(0, self.nodes, TREES_AT_ONCE)
         ]
         origin, member, distance, parent = (np.concatenate(parts) for parts in zip(*grown, strict=True))
         order = np.lexsort((origin, member))
-        # All [E], by member and then by origin; nobody's own entry is among them.
+        # All [E], sorted by member and then by origin. There is no entry with origin equal to member.
         self.origin: Ranks = origin[order]
         self.member: Ranks = member[order]
         self.distance: Ranks = distance[order]
-        self.parent: Ranks = parent[order]  # whom the member hears the origin from
+        self.parent: Ranks = parent[order]  # from whom the member gets the origin's message
 
     @cached_property
     def sizes(self) -> Ranks:
-        """How many others each member is within reach of [N]."""
+        """For each member the number of origins within reach [N]."""
         return np.bincount(self.member, minlength=self.nodes)
 
     @property
     def everyone(self) -> bool:
-        """Whether all are within reach of all."""
+        """Whether every member is within reach of every other."""
         return len(self.member) == self.nodes * (self.nodes - 1)
 
     @property
     def furthest(self) -> int:
-        """The longest way that word travels; the diameter, where the hops suffice for it."""
+        """The largest distance in the trees; the diameter, if the hops are enough for it."""
         return int(self.distance.max(initial=0))
 
     def of(self, rank: int) -> dict[int, int]:
-        """The origins that a member hears, ascending, and how far they are."""
+        """The origins within reach of a member, ascending, with their distances."""
         own = self._of(rank)
         return dict(zip(self.origin[own].tolist(), self.distance[own].tolist(), strict=True))
 
     def children(self, rank: int) -> dict[int, list[int]]:
-        """To whom a member passes on the word of each origin; its own goes to its neighbours."""
+        """For each origin, the members to which this member passes its message on."""
         order, parents = self._by_parent
         found: dict[int, list[int]] = {}
         for entry in order[slice(*np.searchsorted(parents, [rank, rank + 1]))].tolist():
@@ -66,7 +66,7 @@ class Reach:
         return found
 
     def distance_between(self, origin: int, rank: int) -> int | None:
-        """Edges from one to the other; None where it is out of reach."""
+        """The number of edges between the two; None if it is more than `hops`."""
         if origin == rank:
             return 0
         own = self._of(rank)
@@ -87,9 +87,10 @@ class Reach:
 
 
 def _grow(degrees: Ranks, flat: Ranks, origins: Ranks, hops: int) -> tuple[Ranks, Ranks, Ranks, Ranks]:
-    """Origin, member, distance and parent of every entry of these origins' trees, level by level.
+    """Origin, member, distance and parent of every entry in the trees of these origins, computed level by level.
 
-    A pair is one number, origin times N plus member. The neighbours of a level lie in it, the one before or the next.
+    A pair is one number: origin times N plus member. Neighbours of a level are in the level before, in the same, or in
+    the next.
     """
     nodes = len(degrees)
     starts = np.concatenate([[0], np.cumsum(degrees)])
@@ -101,7 +102,7 @@ def _grow(degrees: Ranks, flat: Ranks, origins: Ranks, hops: int) -> tuple[Ranks
         source = np.repeat(np.arange(len(level)), count)
         within = np.arange(len(source)) - np.repeat(np.cumsum(count) - count, count)
         seen = (level - member)[source] + flat[starts[member][source] + within]
-        # Sources ascend, so the first to see a pair is its parent: the neighbour of the smallest rank.
+        # Sources are ascending, so the first one that has a pair as neighbour has the smallest rank: it is the parent.
         found, first = np.unique(seen, return_index=True)
         new = ~(_among(found, level) | _among(found, before))
         before, level = level, found[new]
@@ -115,7 +116,7 @@ def _grow(degrees: Ranks, flat: Ranks, origins: Ranks, hops: int) -> tuple[Ranks
 
 
 def _among(values: Ranks, ascending: Ranks) -> NDArray[np.bool_]:
-    """Which of the values are in an ascending row."""
+    """Which of the values are in an ascending array."""
     if not len(ascending):
         return np.zeros(len(values), bool)
     place = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)

@@ -1,7 +1,7 @@
-"""The edges of each shape, as pairs of ranks 0 to N-1, N at least 2. Names and options are not known here.
+"""The edges of each graph, as pairs of ranks 0 to N-1, with N at least 2. Names and options are in graphs.py.
 
-What is random comes from a generator seeded by a text that says what it is for: the same edges on every
-machine, and no draw depends on another or on the order of asking.
+Random graphs use a generator that is seeded by a text with its purpose. So every machine draws the same edges, and no
+draw depends on another or on their order.
 """
 
 import random
@@ -14,7 +14,7 @@ import networkx as nx
 from p2p_tally.topologies.errors import TopologyError
 from p2p_tally.topologies.topology import Edge
 
-# Draws until a random graph is connected. Most are at once, so this is a bound and not a budget.
+# How many times a random graph is drawn until it is connected. Most are connected at the first draw.
 ATTEMPTS = 200
 REWIRED = 0.1  # small world: the share of edges that become shortcuts
 
@@ -38,12 +38,13 @@ def star(count: int) -> Iterable[Edge]:
 def barbell(count: int) -> Iterable[Edge]:
     half = count // 2
     yield from combinations(range(half), 2)
-    yield from pairwise(range(half - 1, count - half + 1))  # the bar: over the middle node if N is odd
+    yield from pairwise(range(half - 1, count - half + 1))  # the bar: through the middle node if N is odd
     yield from combinations(range(count - half, count), 2)
 
 
 def torus(count: int) -> Iterable[Edge]:
-    """The most square grid of N places, wrapped. A side of 2 has one edge, not two: degrees are below 4."""
+    """The most square grid of N places, with wrapped sides. On a side of 2 the two edges are the same one, so degrees
+    are below 4."""
     rows = next(rows for rows in range(isqrt(count), 0, -1) if count % rows == 0)
     if rows == 1:
         raise TopologyError(
@@ -63,7 +64,7 @@ def hypercube(count: int) -> Iterable[Edge]:
 
 
 def across(count: int, dimension: int) -> Iterable[Edge]:
-    """Each rank with the one that differs in a single bit: a perfect matching at 2^dimension hops."""
+    """Pairs of ranks that differ in one bit only, the bit `dimension`: a perfect matching."""
     return ((rank, rank ^ (1 << dimension)) for rank in range(count) if not rank >> dimension & 1)
 
 
@@ -89,11 +90,11 @@ def erdos_renyi(count: int, seed: int) -> Iterable[Edge]:
 def regular(count: int, degree: int, seed: int, epoch: int = 0) -> Iterable[Edge]:
     """A connected random regular graph; N times the degree is even. Each epoch draws another."""
     if degree == 2:
-        # Connected, it is one cycle. Drawn as such: a random 2-regular graph mostly falls into several.
+        # A connected 2-regular graph is one cycle, so draw a cycle: most random 2-regular graphs are several cycles.
         cycle = list(range(count))
         _generator(seed, "regular", epoch, 0).shuffle(cycle)
         return pairwise([*cycle, cycle[0]])
-    # Pairing free ends gets stuck when most pairs are taken; the edges left out are then easier to draw.
+    # For a high degree it is easier to draw the edges that are left out: pairing free ends at random would get stuck.
     inverted = 2 * degree >= count
     drawn = count - 1 - degree if inverted else degree
 
@@ -105,10 +106,10 @@ def regular(count: int, degree: int, seed: int, epoch: int = 0) -> Iterable[Edge
 
 
 def matching(count: int, seed: int, epoch: int) -> Iterable[Edge]:
-    """As many random pairs as there can be."""
+    """As many random pairs as possible."""
     ranks = list(range(count))
     _generator(seed, "matching", epoch).shuffle(ranks)
-    return zip(ranks[::2], ranks[1::2], strict=False)  # of an odd number, one sits the round out
+    return zip(ranks[::2], ranks[1::2], strict=False)  # with an odd number one member has no partner
 
 
 def _connected(draw: Callable[[int], nx.Graph]) -> list[Edge]:
@@ -120,5 +121,5 @@ def _connected(draw: Callable[[int], nx.Graph]) -> list[Edge]:
 
 
 def _generator(*purpose: str | int) -> random.Random:
-    # Seeded by text, random.Random hashes with SHA-512, which no machine or hash seed changes.
+    # random.Random hashes a text seed with SHA-512, so it is the same on every machine and for every hash seed.
     return random.Random("/".join(map(str, purpose)))

@@ -1,6 +1,6 @@
 """A topology: which members are neighbours in which round, and their mixing weights.
 
-Owns the lookups that every node makes every round; how the edges are drawn is the schedule's business.
+It has the lookups that every node makes in every round. The schedule draws the edges.
 """
 
 from bisect import bisect
@@ -20,10 +20,10 @@ from p2p_tally.topologies.weights import MixingEntries, metropolis_row, mixed_ro
 
 Edge = tuple[int, int]  # two ranks, in either order; repeats are harmless
 
-# Graphs kept at once: all the phases of a periodic schedule up to 2^32 members, and room for a node that
-# asks some rounds back, while a graph redrawn each round does not pile up over a long run.
+# How many graphs are kept in memory: enough for all phases of a periodic schedule with up to 2^32 members, and for
+# lookups some rounds back. Older graphs of a long run are dropped.
 KEPT = 32
-# Reaches kept at once: each may have an entry for every pair of members.
+# How many reaches are kept in memory: each may have an entry for every pair of members.
 REACHES_KEPT = 16
 
 Hops = int | Literal["all"]
@@ -31,11 +31,11 @@ Hops = int | Literal["all"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Which edges stand in which round: phases 0, 1, ... follow each other, each with a graph of its own."""
+    """Which edges a round has: phases 0, 1, ... follow each other, each with its own graph."""
 
-    draw: Callable[[int], Iterable[Edge]]  # the edges of a phase: the same ones each time it is asked
-    hold: int = 1  # rounds that a phase lasts
-    phases: int | None = 1  # how many until the first comes again; None: drawn anew without end
+    draw: Callable[[int], Iterable[Edge]]  # the edges of a phase: the same ones at each call
+    hold: int = 1  # rounds in a phase
+    phases: int | None = 1  # after this many phases the first comes again; None: drawn anew without end
 
     def phase(self, round: int) -> int:
         phase = (round - 1) // self.hold
@@ -43,7 +43,7 @@ class Schedule:
 
 
 class Topology:
-    """A connected graph over the members, or one for each round. Members are in rank order, rounds from 1."""
+    """A connected graph over the members, or one for each round. Members are in order of rank; rounds start at 1."""
 
     def __init__(self, name: str, members: Iterable[str], schedule: Schedule) -> None:
         self.name = name
@@ -63,26 +63,26 @@ class Topology:
 
     @property
     def hold(self) -> int:
-        """Rounds that a graph stands before the next one, where it varies."""
+        """Rounds in each phase, if the graph changes."""
         return self._schedule.hold
 
     @property
     def varies(self) -> bool:
-        """Whether the graph may differ from round to round."""
+        """Whether the graph may change from round to round."""
         return self.period != 1
 
     def phase(self, round: int) -> int:
-        """Which graph stands in a round: rounds of the same phase have the same one."""
+        """The phase of a round: rounds of the same phase have the same graph."""
         return self._schedule.phase(round)
 
     def graph(self, round: int = 1) -> nx.Graph:
-        """The graph of a round, its nodes the members in rank order. Shared, so frozen: copy to change it."""
+        """The graph of a round; its nodes are the members in order of rank. It is frozen, because it is shared."""
         return self._at(round).graph
 
     def union(self, rounds: int | None = None) -> nx.Graph:
-        """Every edge of rounds 1 to `rounds`; without it, every edge that can ever be used.
+        """Every edge of rounds 1 to `rounds`; without `rounds`, every edge that can ever be used.
 
-        A graph redrawn at random without end can use any edge: its union is the complete graph, O(N^2).
+        A graph drawn anew without end can use any edge: its union is the complete graph, with O(N^2) edges.
         """
         if rounds is None and self.period is None:
             return nx.freeze(_graph(self.members, combinations(self.members, 2)))
@@ -96,7 +96,7 @@ class Topology:
         return nx.freeze(_graph(self.members, edges))
 
     def neighbours(self, member: str, round: int = 1) -> tuple[str, ...]:
-        """Who shares an edge with the member in that round, in rank order."""
+        """The members that share an edge with this member in a round, in order of rank."""
         phase = self._at(round)
         try:
             return phase.neighbours[member]
@@ -104,11 +104,11 @@ class Topology:
             raise TopologyError(f"{member!r} is not one of the {len(self.members)} members") from None
 
     def rank(self, member: str) -> int:
-        """The member's place in the order."""
+        """The position of a member in the order of ranks, from 0."""
         return self._rank[member]
 
     def reach(self, round: int, hops: Hops) -> Reach:
-        """Who is within so many hops of whom in the graph of a round, and how word of each travels there."""
+        """Who is within this number of hops of whom in the graph of a round, and how messages are passed on."""
         return self._reach(self._schedule.phase(round), len(self.members) - 1 if hops == "all" else hops)
 
     def _spread(self, phase: int, hops: int) -> Reach:
@@ -117,7 +117,7 @@ class Topology:
 
     @cached_property
     def ring(self) -> tuple[str, ...] | None:
-        """The members in the order of a ring of edges through all of them; None where there is none, or it changes."""
+        """All members in the order of a ring of edges through them; None if there is none or the graph changes."""
         if self.varies:
             return None
         near = [[self._rank[peer] for peer in peers] for peers in self._at(1).neighbours.values()]
@@ -125,10 +125,11 @@ class Topology:
         return None if order is None else tuple(self.members[rank] for rank in order)
 
     def mixed_weights(self, member: str, round: int, hops: Hops) -> dict[str, float]:
-        """What so many rounds of mixing over the graph of this round would give each member's word, in rank order.
+        """The weight of each member's answer after `hops` rounds of mixing over the graph of this round, in order of
+        rank.
 
-        The member's row of the weight matrix to that power: the row itself for one hop; for all hops, or more than
-        the longest distance in the graph, the power is that distance.
+        This is the member's row of the weight matrix to the power of `hops`. The power is at most the largest distance
+        in the graph; that is also the power for all hops.
         """
         if hops == 1:
             return self.weights(member, round)
@@ -136,7 +137,7 @@ class Topology:
         return {self.members[rank]: weight for rank, weight in enumerate(row.tolist()) if weight > 0.0}
 
     def links(self, round: int = 1) -> tuple[Ranks, Ranks]:
-        """Every edge of a round from both of its ends: ranks of members, ascending, and those of their neighbours."""
+        """Every edge of a round from both ends: the ranks of members, ascending, and the ranks of their neighbours."""
         return self._at(round).links
 
     def mixing(self, round: int = 1) -> MixingEntries:
@@ -144,7 +145,7 @@ class Topology:
         return self._at(round).weights
 
     def weights(self, member: str, round: int = 1) -> dict[str, float]:
-        """Metropolis-Hastings weights of the member and its neighbours, in rank order; they sum to 1."""
+        """Metropolis-Hastings weights of the member and its neighbours, in order of rank; they sum to 1."""
         neighbours = self.neighbours(member, round)
         degrees = self._at(round).neighbours
         own, others = metropolis_row(len(neighbours), [len(degrees[other]) for other in neighbours])
@@ -153,11 +154,11 @@ class Topology:
         return dict(zip(names, (*others[:place], own, *others[place:]), strict=True))
 
     def degrees(self, round: int = 1) -> tuple[int, ...]:
-        """How many neighbours each member has in that round, in rank order."""
+        """How many neighbours each member has in a round, in order of rank."""
         return self._at(round).degrees
 
     def is_complete(self, round: int = 1) -> bool:
-        """Whether everyone is everyone's neighbour in that round."""
+        """Whether all members are neighbours of each other in a round."""
         return self._at(round).complete
 
     def _at(self, round: int) -> "_Phase":
@@ -170,7 +171,7 @@ class Topology:
 
 
 class _Phase:
-    """One graph, as the lookups need it. As networkx's it is made when first asked for: a mesh is large."""
+    """One graph, stored for lookups. The networkx graph is made only when asked for, because a mesh is large."""
 
     def __init__(self, members: tuple[str, ...], edges: Iterable[Edge]) -> None:
         adjacent: list[list[int]] = [[] for _ in members]

@@ -1,4 +1,4 @@
-"""Metropolis-Hastings weights, a row at a time: all that a running node needs of the mathematics of mixing."""
+"""Metropolis-Hastings weights, row by row. A running node needs no more than this for mixing."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# Of a weight matrix: rows, columns and values of its entries.
+# A sparse weight matrix: rows, columns and values of its entries.
 MixingEntries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
 
@@ -14,7 +14,7 @@ def metropolis_row(degree: int, neighbour_degrees: Sequence[int]) -> tuple[float
     """A node's weight for itself, and for each neighbour: 1 / (1 + the larger of the two degrees)."""
     weights = [1.0 / (1 + max(degree, other)) for other in neighbour_degrees]
     if max(neighbour_degrees, default=0) <= degree:
-        # All its weights are 1 / (1 + degree). Said so, not subtracted, a full mesh gets exactly 1/N.
+        # All weights are 1 / (1 + degree). Computed directly and not by subtraction, a full mesh gets exactly 1/N.
         return 1.0 / (1 + degree), weights
     return 1.0 - math.fsum(weights), weights
 
@@ -33,7 +33,7 @@ def mixing_entries(neighbours: Sequence[Sequence[int]]) -> MixingEntries:
 
 
 def mixed_row(rank: int, entries: MixingEntries, times: int) -> NDArray[np.float64]:
-    """A row [N] of the weight matrix to a power: whose word counts how much there after so many rounds of mixing."""
+    """A row [N] of the weight matrix to the power of `times`: weights after that many rounds of mixing."""
     rows, columns, values = entries
     nodes = int(rows.max()) + 1
     row: NDArray[np.float64] = (np.arange(nodes) == rank).astype(np.float64)

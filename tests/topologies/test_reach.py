@@ -48,7 +48,7 @@ def test_all_hops_are_the_diameter() -> None:
 def test_origins_in_several_portions_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
     near = [[1], [0, 2], [1, 3], [2, 4], [3]]
     whole = Reach(near, 3)
-    monkeypatch.setattr("p2p_tally.topologies.reach.GROWN_AT_ONCE", 2)
+    monkeypatch.setattr("p2p_tally.topologies.reach.TREES_AT_ONCE", 2)
     for field in ("origin", "member", "distance", "parent"):
         assert np.array_equal(getattr(Reach(near, 3), field), getattr(whole, field))
 
