@@ -1,8 +1,8 @@
-"""kill -9 of any node at any moment: the others finish the run.
+"""kill -9 of any node at any moment: the others must finish the run.
 
-Launches a federation again and again, each time on another graph, and kills a node drawn at random at a moment drawn at
-random, from before it has imported anything to after its last round. Says of each launch how far the node was, what
-became of the others, and how long they took beside a launch in which nobody dies.
+Launches a federation many times, in turn on each of some graphs, and kills a random node at a random moment: from
+before it has imported anything to after its last round. Prints for each launch how far the node was, whether the others
+finished, and how long they took. A launch in which no node is killed comes first, for comparison.
 
     python scripts/kill_at_any_moment.py [--times 24] [--nodes 4] [--rounds 1000] [--seed 0]
 """
@@ -33,7 +33,7 @@ def begin(options: list[str], folder: Path) -> subprocess.Popen[str]:
 
 
 def pid_of(folder: Path, victim: str) -> int | None:
-    """Of a daemon that has been started and has not ended."""
+    """The process id of a daemon; None if it has not started or has ended."""
     try:
         return int((folder / f"{victim}.pid").read_text())
     except (FileNotFoundError, ValueError):
@@ -41,13 +41,14 @@ def pid_of(folder: Path, victim: str) -> int | None:
 
 
 def how_far(folder: Path, victim: str) -> str:
-    """The last thing that a daemon's log says of where it is."""
+    """The last line in a daemon's log."""
     text = (folder / f"{victim}.log").read_text(encoding="utf-8")
     return text.strip().splitlines()[-1] if text.strip() else "nothing said yet"
 
 
 def try_once(options: list[str], victim: str, moment: float, patience: float) -> tuple[bool, str]:
-    """Launch, and kill the victim so long after it was started: whether the others finished, and how far it was."""
+    """Launch, and kill the victim `moment` seconds after its start. Returns whether the others finished, and its last
+    log line."""
     rank = int(victim.removeprefix("node-"))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "run"

@@ -1,10 +1,10 @@
-"""Same options, same bits: what simulations come to, written down and compared after a change.
+"""Same options, same bits: records the results of simulations, and compares them after a change.
 
-Every method on four graphs, with and without merges, by both engines, and the options that change a round. For each
-case: the digest of every node's parameters, and every byte sent by kind. Takes about two minutes.
+Every method on four graphs, with and without merges, with both engines, and the options that change a round. For each
+case it keeps the digest of every node's parameters, and the bytes sent by kind. Takes about a minute.
 
-    python scripts/same_bits.py record before.json     # on the code as it was
-    python scripts/same_bits.py compare before.json    # on the code as it is; exit code 1 where anything differs
+    python scripts/same_bits.py record before.json     # with the code before the change
+    python scripts/same_bits.py compare before.json    # with the code after it; exit code 1 if anything differs
 """
 
 import argparse
@@ -26,7 +26,7 @@ GRAPHS: tuple[dict[str, Any], ...] = (
     {"topology": "one-peer-exponential"},
 )
 SIZE = {"nodes": 8, "rounds": 12, "warmup": 2, "merge_every": 4, "local_steps": 2, "batch": 8}
-# What changes a round, or its bytes, besides method, graph and merges.
+# Options that change a round or its bytes, besides method, graph and merges.
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"topology": "ring", "hops": 2},
     {"topology": "ring", "hops": "all"},
@@ -74,7 +74,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 
 
 def cases() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Names and options, each to be run by both engines."""
+    """Names and options of the cases; each runs with both engines."""
     for method, graph, merge_every in product(METHODS, GRAPHS, (0, 4)):
         name = f"{method} {graph['topology']} {'merging' if merge_every else 'not merging'}"
         yield name, {"method": method, **graph, "merge_every": merge_every}
@@ -83,7 +83,7 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def outcome(options: dict[str, Any], engine: Any) -> dict[str, Any]:
-    """What a run came to: parameters of every node, bytes by kind, a peer's mean."""
+    """The results of a run: parameters of every node, and bytes by kind, mean over the peers."""
     run = simulate(Federation(**{**SIZE, **options}), engine=engine)
     sent: dict[str, dict[str, float]] = {}
     for line in run.lines:

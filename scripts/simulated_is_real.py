@@ -1,7 +1,7 @@
-"""Simulated is real: `p2p-tally launch` and `p2p-tally simulate` print the same parameters for one configuration.
+"""Simulated is real: `p2p-tally launch` and `p2p-tally simulate` give the same parameters for the same options.
 
 Seven methods on three graphs, with and without merges, each launched as separate processes. Takes about ten minutes on
-two cores; the fast tests make the same comparison with the daemons in one process.
+two cores. The tests make the same comparison with all daemons in one process, which is faster.
 
     python scripts/simulated_is_real.py [--nodes 6] [--rounds 12]
 """
@@ -19,7 +19,7 @@ GRAPHS = (["--topology", "mesh"], ["--topology", "ring"], ["--topology", "gossip
 
 
 def shas(command: str, options: list[str], folder: str) -> list[str]:
-    """What the nodes' parameters came to, by a command line of its own."""
+    """The digests of the nodes' parameters after this command, run as a process."""
     line = [sys.executable, "-m", "p2p_tally", command, "--json", *options]
     done = subprocess.run(line, check=False, cwd=folder, capture_output=True, text=True)
     if done.returncode:

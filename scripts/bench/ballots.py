@@ -1,9 +1,9 @@
 """What a ballot costs: bytes and milliseconds for each way to write it, beside a copy of the same votes.
 
-Votes are made up: sixteen and 2,000 labelled votes of ten classes from peers of a given accuracy, and 8,192 votes
-of a vocabulary of 2,048 that mostly follow from the token before, as a small language model's do; these with
-and without labels. `copy` is a memcpy of the votes at two bytes each. The ways alternate in short turns, so
-that a slow spell of the machine hits all of them.
+The votes are random: 16 and 2,000 labelled votes of ten classes from peers of a given accuracy, and 8,192 votes from a
+vocabulary of 2,048 that mostly depend on the token before, as with a small language model; these with and without
+labels. `copy` is a memcpy of the votes at two bytes each. The operations alternate in short turns, so that a slow phase
+of the machine affects all of them.
 
     python scripts/bench/ballots.py [--turns 40]
 """
@@ -41,7 +41,7 @@ def text(rng: np.random.Generator) -> Votes:
 
 
 def ways(case: Votes) -> tuple[dict[str, Callable[[], object]], int, int]:
-    """What to time for a case, and its sizes packed and coded."""
+    """The operations to time for a case, and its packed and coded sizes."""
     votes, classes, labels = case
     count = len(votes)
     two_bytes = votes.astype(np.uint16)
@@ -67,7 +67,7 @@ def milliseconds(timed: dict[str, Callable[[], object]], turns: int) -> dict[str
 
 
 def run_of_sixteens(rng: np.random.Generator, ballots: int = 2000) -> float:
-    """Mean coded bytes of a run whose peers go from 75 % right to 95 %."""
+    """Mean coded bytes of 16-vote ballots in a run whose peers improve from 75 % right to 95 %."""
     sizes = [len(encode_coded(*labelled(rng, 16, accuracy))) for accuracy in np.linspace(0.75, 0.95, ballots)]
     return statistics.mean(sizes)
 

@@ -1,4 +1,4 @@
-"""What a connection between two nodes carries, byte by byte: a relay between them counts, and reads along.
+"""What a connection between two nodes carries, byte by byte: a program between them counts what both send.
 
 python scripts/bench/connection.py [--rounds 30]
 """
@@ -23,7 +23,7 @@ NAMES = "alice", "bob"  # the smaller name dials
 
 
 def take_apart(stream: bytes) -> Counter[str]:
-    """Bytes by what they are: the HTTP upgrade, WebSocket frames with their headers by kind of message."""
+    """Bytes by their purpose: the HTTP upgrade, and WebSocket frames with their headers by kind of message."""
     upgrade = stream.index(b"\r\n\r\n") + 4
     found = Counter({"HTTP upgrade": upgrade})
     at = upgrade
@@ -47,7 +47,7 @@ def take_apart(stream: bytes) -> Counter[str]:
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: bytearray) -> None:
-    with contextlib.suppress(OSError):  # either end may be gone first
+    with contextlib.suppress(OSError):  # either end may close first
         while piece := await reader.read(65_536):
             seen += piece
             writer.write(piece)

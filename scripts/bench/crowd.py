@@ -14,7 +14,7 @@ from p2p_tally.runner.launch.launcher import launch
 
 
 def resident_megabytes(folder: Path) -> list[float]:
-    """Of every daemon that lives, in MB of a million bytes."""
+    """Memory of every running daemon, in millions of bytes."""
     sizes = []
     for path in folder.glob("*.pid"):
         status = Path(f"/proc/{path.read_text().strip()}/status")

@@ -1,10 +1,10 @@
-"""What a merge costs against bare asyncio TCP streams that move the same bytes between as many processes.
+"""What a merge costs, compared with plain asyncio TCP streams that move the same bytes between as many processes.
 
-Both sides do the exchange of an all-reduce on a full mesh: each process sends every other one a segment of its
-vector, then the same amount again. The bare streams only move bytes: no framing, no checks, no sums. The two take
-turns in one run. Peak memory is that of a process during its merges, above what it held before, in vectors |W|.
+Both do the exchange of an all-reduce on a full mesh: each process sends every other one a segment of its vector, then
+the same amount again. The plain streams only move bytes: no framing, no checks, no sums. The two take turns in one run.
+Peak memory is that of a process during its merges, minus what it used before, in vectors |W|.
 
-After that, in one process: what it takes to code that many parameters, run by run, and to read them again.
+After that, in one process: the time to encode that many parameters, run by run, and to decode them.
 
     python scripts/bench/merge.py [--nodes 8] [--parameters 5839360] [--turns 5]
 """
@@ -132,7 +132,7 @@ async def bare(rank: int, ports: list[int], listener: socket.socket, vector: np.
 
 
 def memory(field: str) -> int:
-    """A field of this process's memory, in bytes; 0 where the system does not tell."""
+    """A field of this process's memory, in bytes; 0 if the system does not provide it."""
     status = Path("/proc/self/status")
     found = re.search(rf"{field}:\s+(\d+) kB", status.read_text()) if status.exists() else None
     return int(found.group(1)) * 1024 if found else 0
@@ -196,12 +196,12 @@ class Group:
 
 
 def coding_times(parameters: int, repeats: int = 7) -> None:
-    """Milliseconds to round a vector and to restore it, beside copying it: each the median of some, run by run."""
+    """Milliseconds to encode a vector, to decode it, and to copy it, run by run: medians of some repeats."""
     vector = np.random.default_rng(0).standard_normal(parameters, dtype=np.float32)
     cut = runs(slice(0, parameters))
 
     def median(work: Callable[[int, slice], object]) -> float:
-        """Of the whole vector; what comes of a run is dropped before the next, as a merge does."""
+        """Time for the whole vector. The result of a run is dropped before the next, as in a merge."""
         seconds = []
         for _ in range(repeats):
             started = time.perf_counter()

@@ -1,9 +1,9 @@
-"""What the messages cost: 8 daemons that vote, against the same 8 that do the same computation and send nothing.
+"""What the messages cost: 8 daemons that vote, compared with 8 that do the same computation and send nothing.
 
-Both train the small CNN on images of 32 x 32; `no-consensus` takes the same step on the same probes without asking
-anybody. Both federations are started and then take the machine in turns of a second, one stopped while the other
-runs: a machine that is slow for a while is slow for both. Each has a clock that stands still while it is stopped; the
-time of a round is that until its slowest daemon has finished it, without start-up.
+Both train the small CNN on images of 32 x 32; `no-consensus` takes the same step on the same probes without votes. Both
+federations are started, and then run in turns of one second, one stopped while the other runs: a machine that is slow
+for a while is slow for both. Each federation has a clock that does not count the time in which it is stopped. A round
+ends when its slowest daemon has finished it. Start-up is not measured.
 
     python scripts/bench/overhead.py [--nodes 8] [--rounds 60] [--repeat 3]
 """
@@ -31,7 +31,7 @@ TURN_SECONDS = 1.0
 
 
 def write_images(path: Path, nodes: int) -> None:
-    """Noise, with a class that can be learned: what is measured does not depend on it."""
+    """Noise with classes that can be learned; the measured time does not depend on the data."""
     generator = np.random.default_rng(0)
     arrays = {}
     for split, count in (("train", 200 * nodes), ("test", 64)):
@@ -43,14 +43,14 @@ def write_images(path: Path, nodes: int) -> None:
 
 
 def run_federation(federation: Federation, out: Path, told: Connection) -> None:
-    """Launch it, and tell (round, when all daemons had finished it)."""
+    """Launch it, and send (round, when all daemons had finished it)."""
     settings = ServiceSettings(out=out, device="cpu", checkpoint_every=0)
     launch(federation, settings, lambda line: told.send((line.round, time.monotonic())))
     told.close()
 
 
 class Running:
-    """A federation of daemons that can be made to stand still."""
+    """A federation of daemons that can be stopped and continued."""
 
     def __init__(self, federation: Federation, out: Path) -> None:
         self.out = out
@@ -68,7 +68,7 @@ class Running:
                 os.kill(int(path.read_text()), number)
 
     def listen(self, seconds: float) -> bool:
-        """Take in what is told in this time; False once all is told."""
+        """Receive finished rounds for this time; False at the end of the run."""
         end = time.monotonic() + seconds
         while self.told.poll(max(0.0, end - time.monotonic())):
             try:
@@ -86,7 +86,7 @@ class Running:
         return goes_on
 
     def seconds_a_round(self) -> float:
-        """By its own clock, from the first round that was finished in a turn to the last."""
+        """By its own clock, from the first round finished in a turn to the last."""
         own = [(round, self._clock(when)) for round, when in self.finished if when >= self.ran[0][0]]
         (first, begin), (last, end) = own[0], own[-1]
         return (end - begin) / (last - first)
@@ -96,7 +96,7 @@ class Running:
 
 
 def measure(common: Federation, folder: Path) -> dict[str, float]:
-    """Seconds a round, of each method."""
+    """Seconds per round, for each method."""
     running = {method: Running(common.model_copy(update={"method": method}), folder / method) for method in METHODS}
     try:
         while not all(federation.finished for federation in running.values()):  # start-up: together
@@ -111,7 +111,7 @@ def measure(common: Federation, folder: Path) -> dict[str, float]:
         return {method: federation.seconds_a_round() for method, federation in running.items()}
     finally:
         for federation in running.values():
-            federation.signal(signal.SIGCONT)  # nobody stays behind
+            federation.signal(signal.SIGCONT)  # no process stays stopped
             federation.process.join()
 
 

@@ -1,9 +1,10 @@
-"""How the stacked engine scales: its speed against exact and against a bare loop, time and bytes as peers grow.
+"""How the stacked engine scales: its speed compared with exact and with a bare loop; time and bytes by number of peers.
 
-The bare loop is hand-batched plain torch that does the same arithmetic: K AdamW steps a round with the backward pass
-written out, the tally over the same graph, the distillation step, the same evaluation and measures. No schedule, no
-generators of the peers' own, no ledger, no lines. Digits; peers draw 8 examples each (`resample:8`). Compared runs
-alternate, so that a slow spell hits both; seconds of CPU are printed beside those of the clock, for a shared machine.
+The bare loop is plain torch, batched by hand, with the same arithmetic: K AdamW steps a round with the backward pass
+written out, the tally over the same graph, the distillation step, the same evaluation and measures. It has no schedule,
+no generator for each peer, no ledger and no lines. The data is digits; each peer draws 8 examples (`resample:8`). The
+runs that are compared alternate, so that a slow phase of the machine affects both. CPU seconds are printed beside those
+of the clock, for machines that are shared.
 
     python scripts/bench/scale.py [--threads 2] [--rounds 8] [--turns 5] [--largest 1000]
 """
@@ -43,14 +44,14 @@ def problem(nodes: int, topology: str, rounds: int) -> Federation:
 
 
 def timed(work: Callable[[], None]) -> tuple[float, float]:
-    """Seconds by the clock, and of CPU."""
+    """Seconds by the clock, and CPU seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
 def play(federation: Federation, engine: EngineName, threads: int) -> tuple[Run, float, float]:
-    """The rounds of a run, set-up left out."""
+    """The rounds of a run, timed without set-up."""
     torch.set_num_threads(1)
     task, topology = prepare(federation), make_topology(federation)
     run = Run(task.federation, [f"node-{rank}" for rank in range(federation.nodes)])
@@ -60,7 +61,7 @@ def play(federation: Federation, engine: EngineName, threads: int) -> tuple[Run,
 
 
 class Bare:
-    """The plain loop; all peers in every product."""
+    """The bare loop; every matrix product is over all peers."""
 
     def __init__(self, federation: Federation) -> None:
         task, topology = prepare(federation), make_topology(federation)

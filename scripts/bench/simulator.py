@@ -1,8 +1,8 @@
-"""What the simulator costs over the bare training work: one ratio, measured in one run.
+"""What the simulator costs, compared with the bare training work: one ratio, measured in one run.
 
-The bare loop does the same steps with plain torch: K AdamW steps a round and peer, one forward pass on the round's
-probes, the tally, the distillation step, the merges. No frames, no barriers, no ledger, no event loop. Evaluation
-is left out on both sides. The two alternate in short turns, so that a slow spell of the machine hits both.
+The bare loop does the same steps with plain torch: K AdamW steps for each peer and round, one forward pass on the
+probes of the round, the tally, the distillation step, the merges. No frames, no barriers, no ledger, no event loop.
+Neither side evaluates. The two alternate in short turns, so that a slow phase of the machine affects both.
 
     python scripts/bench/simulator.py [--nodes 8] [--rounds 60] [--turns 15]
 """

@@ -1,10 +1,9 @@
-"""What the learner's step costs over a bare torch loop of the same model and batch size: a ratio for each model.
+"""What the learner's step costs, compared with a bare torch loop of the same model and batch size: a ratio per model.
 
-The bare loop has one batch ready as floats and does nothing but forward, backward and AdamW (torch's own, fused).
-The learner draws its batch from stored uint8 images or uint16 tokens, crops, flips and normalises, so its loading
-is included and the bare loop has none. Each side has a process of its own, so that neither disturbs the other's
-memory allocator, and they alternate in short turns. What is compared is processor time, which other work on the
-machine changes least.
+The bare loop has one batch ready as floats and does only forward, backward and AdamW (torch's own, fused). The learner
+draws its batch from stored uint8 images or uint16 tokens, crops, flips and normalises; so its time includes loading,
+and that of the bare loop does not. Each side is a process of its own, so that neither affects the other's memory
+allocator, and they alternate in short turns. CPU time is compared, because other work on the machine affects it least.
 
     python scripts/bench/training.py [--seconds 30] [--models cnn,resnet18,tinygpt]
 """
@@ -33,7 +32,7 @@ from p2p_tally.learning.learner import Learner
 
 WANTED = 1.05
 IMAGES = 10_000
-TOKENS = 400_000  # about what one of eight peers has of WikiText-2
+TOKENS = 400_000  # about as many as one of eight peers has of WikiText-2
 
 
 @dataclass
@@ -63,7 +62,7 @@ def text_case(model: str, steps: int) -> Case:
     return Case(federation, (256,), 2048, every_window(tokens, 256))
 
 
-# Steps in a turn: about a third of a second, or one.
+# The number is steps per turn: a turn takes about a third of a second, or is one step.
 CASES: dict[str, Callable[[], Case]] = {
     "cnn": lambda: image_case("cnn", 5),
     "resnet18": lambda: image_case("resnet18", 2),
@@ -110,7 +109,7 @@ TURNS: dict[str, Callable[[Case], Callable[[], None]]] = {"bare": bare_turn, "le
 
 
 def worker(name: str, side: str, pipe: Connection) -> None:
-    """Take a turn whenever asked and answer with its seconds; the first, which warms up, is not asked for."""
+    """Take a turn when asked, and answer with its seconds. A first turn for warm-up is not measured."""
     torch.set_num_threads(1)
     turn = TURNS[side](CASES[name]())
     turn()
@@ -121,13 +120,13 @@ def worker(name: str, side: str, pipe: Connection) -> None:
         pipe.send(time.process_time() - started)
 
 
-# glibc gives memory back to the system and asks for it again at every step or at none, by chance of what lies where;
-# that is up to a fifth of a step. Both sides are measured without.
+# Depending on the memory layout, glibc returns memory to the system at every step and asks for it again, or at none.
+# That can take a fifth of a step. With these settings it does not, on both sides.
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
 
 
 def measure(name: str, seconds: float) -> float:
-    """The median over the turns of the learner's time over the bare loop's."""
+    """The median over the turns of (learner's time) / (bare loop's time)."""
     os.environ.update(ALLOCATOR)
     context = multiprocessing.get_context("spawn")
     pipes: dict[str, Connection] = {}

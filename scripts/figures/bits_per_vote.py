@@ -1,8 +1,8 @@
-"""The figure of docs/coding.md: bits a vote against how often peers are right, measured on the coder itself.
+"""The figure in docs/coding.md: bits per vote by how often peers are right, measured with the coder itself.
 
-Votes of ten classes on labelled probes, made up: right with the given probability, else any other class alike.
-The entropy of such a vote is the least that any code needs on average; log2 C is what a vote needs where nothing is
-known of it.
+Random votes of ten classes on labelled probes: right with the given probability, otherwise any other class with equal
+probability. The entropy of such a vote is the least that any code needs on average; log2 C is what a vote needs if
+nothing is known about it.
 
     python scripts/figures/bits_per_vote.py [--out docs/images/bits-per-vote.svg]
 """
@@ -20,13 +20,13 @@ from p2p_tally.protocol.packed import packed_size
 from p2p_tally.runner.report.accuracy_figure import STYLE, save
 
 CLASSES = 10
-# Votes a ballot, and ballots that a mean is over.
+# Votes in a ballot, and the number of ballots in a mean.
 BALLOTS = {16: 400, 256: 40, 2000: 8}
 ACCURACIES = np.array([0.1, *np.arange(0.15, 0.96, 0.05), 0.97, 0.99, 1.0])
 
 
 def bits_per_vote(rng: np.random.Generator, votes: int, ballots: int, accuracy: float) -> float:
-    """Mean over ballots, whole bytes and first byte included."""
+    """Mean over ballots, with whole bytes and the first byte."""
     total = 0
     for _ in range(ballots):
         labels = rng.integers(0, CLASSES, votes)
@@ -37,7 +37,7 @@ def bits_per_vote(rng: np.random.Generator, votes: int, ballots: int, accuracy: 
 
 
 def entropy(accuracy: float) -> float:
-    """Of a vote, given its label."""
+    """The entropy of a vote, given its label."""
     parts = [accuracy] + [(1 - accuracy) / (CLASSES - 1)] * (CLASSES - 1)
     return -sum(part * math.log2(part) for part in parts if part > 0)
 
