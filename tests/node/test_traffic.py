@@ -135,7 +135,7 @@ def test_every_option_that_changes_bytes(options: dict[str, Any]) -> None:
         ({"warmup": "auto", "topology": "one-peer-exponential", "nodes": 8}, {"ready", "vote", "vector"}),
         ({"merge_when": "drift", "merge_threshold": 0.97, "merge_every": 2}, {"vote", "scatter", "gather"}),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else str(sorted(value) if isinstance(value, set) else value),
 )
 def test_what_only_a_run_can_tell(options: dict[str, Any], stages: set[str]) -> None:
     """How long a ballot is, who is ready with which count, when votes have drifted: the stacked engine tells it to the
