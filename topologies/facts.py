@@ -15,7 +15,7 @@ from p2p_tally.topologies.errors import TopologyError
 from p2p_tally.topologies.mixing import expected_gap, metropolis_hastings, rounds_to_contract, spectral_gap
 from p2p_tally.topologies.topology import Hops, Topology
 
-# Graphs looked at where they are redrawn without end: each is random, and their facts are much the same.
+# How many graphs are surveyed where they are redrawn without end. Each is random, and their facts differ little.
 SURVEY = 8
 # The picture: rounds shown of a graph that varies, and members up to which names are legible.
 SHOWN = 8
@@ -29,7 +29,7 @@ class Facts:
     nodes: int
     edges: int  # in a round; of round 1 where it varies
     degree: tuple[int, int]  # fewest and most neighbours a node has, over the rounds looked at
-    diameter: int  # rounds until news of every node has reached all others, passed on once a round
+    diameter: int  # rounds until a message of every node has reached all others, passed on once a round
     spectral_gap: float  # 1 - the factor by which a round of mixing shrinks disagreement
     rounds_to_tenfold: int  # rounds of mixing until disagreement is a tenth, in whole periods
     complete: bool
@@ -61,7 +61,7 @@ def describe(topology: Topology) -> Facts:
 
 
 def surveyed_rounds(topology: Topology) -> range:
-    """The rounds that stand for all: a period or, where there is none, one of each of the first graphs."""
+    """The rounds that stand for all rounds: one period; where there is none, one round of each of the first graphs."""
     if topology.period is not None:
         return range(1, topology.period + 1)
     return range(1, SURVEY * topology.hold + 1, topology.hold)

@@ -23,7 +23,7 @@ from p2p_tally.protocol.messages import Ready, Relayed, Stage, Vote
 from p2p_tally.runner.simulation.simulate import simulate
 from p2p_tally.topologies import build
 
-Sent = dict[str, dict[str, float]]
+ByStage = dict[str, dict[str, float]]
 
 GRAPHS: tuple[dict[str, Any], ...] = (
     {"topology": "mesh"},
@@ -49,12 +49,12 @@ def federation_of(options: dict[str, Any]) -> Federation:
     return Federation.parse({**defaults, **options})
 
 
-def booked(federation: Federation) -> list[Sent]:
+def booked(federation: Federation) -> list[ByStage]:
     """What real nodes sent in each round, a peer's mean."""
     return [line.sent for line in simulate(federation, engine="exact").lines]
 
 
-def planned(federation: Federation) -> Iterator[Sent]:
+def planned(federation: Federation) -> Iterator[ByStage]:
     """The same by the schedule alone."""
     task = prepare(federation)
     ballots = ballot_format(task.federation, task.probes.votes_per_round, task.classes)

@@ -147,6 +147,8 @@ def test_at_exactly_a_half_all_peers_of_a_mesh_open() -> None:
         {"method": "fedmd"},
         {"method": "fedmd", "hops": 2, "topology": "ring"},
         {"method": "fedmd", "soft_precision": "int8"},
+        # A peer without a ballot does not count for the drift: with it these peers would merge.
+        {"method": "fedmd", "merge_when": "drift", "merge_every": 9, "merge_threshold": 0.59, "partition": "iid"},
         {"method": "rcfd", "topology": "star"},
         {"method": "tally"},
         {"method": "fedmd", "warmup": "auto", "topology": "line", "lr": 0.003, "rounds": 30},
