@@ -17,7 +17,6 @@ from torch import Tensor
 
 from p2p_tally.ids import derive_seed, ranked_names
 from p2p_tally.learning.architectures import holders
-from p2p_tally.learning.consensus import NO_LABEL
 from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
@@ -237,12 +236,9 @@ class Stacked:
 
     def _ready(self, r: int) -> tuple[np.ndarray, int]:
         """How many of a round's labelled probes each peer gets right [N], and of how many."""
-        x, labels = self.task.probes.sample(r)
-        assert labels is not None
-        labels = labels.flatten()
+        x, _ = self.task.probes.sample(r)
         parts = self.stack.each(lambda block: block.measured(x).mT.contiguous().argmax(-1).cpu())
-        votes = self.stack.by_rank(parts)  # [N, P]
-        return (votes == labels).sum(1).numpy(), max(1, int((labels != NO_LABEL).sum()))
+        return self.task.probes.count_right(r, self.stack.by_rank(parts).numpy())  # of votes [N, P]
 
     def _wait_for_half(
         self,
