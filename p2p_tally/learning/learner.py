@@ -18,7 +18,7 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning.answers import votes
-from p2p_tally.learning.consensus import NO_LABEL, Answer
+from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.feedback import ErrorFeedback
@@ -26,7 +26,7 @@ from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.objectives import distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
-from p2p_tally.learning.schedule import Channel
+from p2p_tally.learning.schedule import Channel, sends_changes
 
 # Limits of one forward pass over the test set: enough to be fast, and little enough for the caches of a CPU. There a
 # convolutional network takes twice as long for each image in a batch of 1,024 (32 x 32 pixels) as in a batch of 256.
@@ -82,9 +82,7 @@ class Learner:
         start = self.parameters.vector
         self.anchor = start.clone() if self.method.proximal else None  # [W]
         self.merge_step = self.method.merge_step(start, federation)
-        coded = federation.merge_precision != "float32" or federation.merge_top_k > 0
-        sends_changes = coded and bool(federation.merge_every)
-        self.feedback = ErrorFeedback(start, self.method.common_start) if sends_changes else None
+        self.feedback = ErrorFeedback(start, self.method.common_start) if sends_changes(federation) else None
         self.batches = torch.Generator().manual_seed(derive_seed(federation.seed, "batches", name))
         self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
 
@@ -222,11 +220,9 @@ class Learner:
 
     def probe_accuracy(self, round: int) -> tuple[int, int]:
         """How many of a round's labelled probes this node gets right, and of how many."""
-        x, labels = self.probes.sample(round)
-        assert labels is not None
-        labels = labels.flatten()
-        votes = self.log_probabilities(x).argmax(-1)
-        return int((votes == labels).sum()), max(1, int((labels != NO_LABEL).sum()))
+        x, _ = self.probes.sample(round)
+        right, of = self.probes.count_right(round, self.log_probabilities(x).argmax(-1).numpy())
+        return int(right), of
 
     def save_model(self, path: Path) -> None:
         """The model's tensors as a safetensors file, for use anywhere."""

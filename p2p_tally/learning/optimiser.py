@@ -12,12 +12,20 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 class FlatAdamW:
     """torch's own AdamW arithmetic without the bookkeeping for parameter groups, which costs more than a small step."""
 
-    def __init__(self, vector: Tensor, gradient: Tensor | None, lr: float, weight_decay: float) -> None:
+    def __init__(
+        self,
+        vector: Tensor,
+        gradient: Tensor | None,
+        lr: float,
+        weight_decay: float,
+        state: dict[str, Tensor] | None = None,
+    ) -> None:
+        """`state`: where its own is kept, as it stands; without it a new one."""
         self.vector = vector  # [W]
         self.gradient = gradient  # [W]; None: every step is given its own, in pieces
         self.lr = lr
         self.weight_decay = weight_decay
-        self.state = {
+        self.state = state or {
             "step": torch.zeros((), device=vector.device),
             "mean": torch.zeros_like(vector),  # [W], of the gradients
             "square": torch.zeros_like(vector),  # [W], of their squares

@@ -45,7 +45,7 @@ def layers_of(model: nn.Module) -> list[nn.Linear] | None:
 
 
 class Perceptron:
-    """Batched matrix products, and the backward pass written out: of a small model's step autograd is a large part."""
+    """Batched matrix products, with the backward pass written out: autograd would take a large part of a small step."""
 
     def __init__(self, layers: Sequence[nn.Linear], parameters: Tensor, gradient: Tensor) -> None:
         self.n = len(parameters)
@@ -120,7 +120,7 @@ class Vmapped:
 
 
 class RowsAdamW:
-    """One AdamW over a block's rows; one for each row from the first step that only some of them take."""
+    """One AdamW for all rows of a block. From the first step that only some rows take, one for each row."""
 
     def __init__(self, parameters: Tensor, gradient: Tensor, lr: float, weight_decay: float) -> None:
         self._all = FlatAdamW(parameters.view(-1), gradient.view(-1), lr, weight_decay)
@@ -144,7 +144,7 @@ class RowsAdamW:
         return {
             "step": torch.stack(steps),  # [n]
             "alone": torch.full((n,), bool(self._rows)),
-            "mean": whole["mean"].view_as(self._parameters),  # [n, W]; a row that steps alone has a view of it
+            "mean": whole["mean"].view_as(self._parameters),  # [n, W]; rows that step alone have views of it
             "square": whole["square"].view_as(self._parameters),
         }
 
@@ -161,22 +161,21 @@ class RowsAdamW:
 
     def _alone(self, row: int) -> FlatAdamW:
         whole = self._all
-        alone = FlatAdamW(self._parameters[row], self._gradient[row], whole.lr, whole.weight_decay)
-        alone.state = {"step": whole.state["step"].clone()} | {
+        state = {"step": whole.state["step"].clone()} | {
             key: whole.state[key].view_as(self._parameters)[row] for key in ("mean", "square")
         }
-        return alone
+        return FlatAdamW(self._parameters[row], self._gradient[row], whole.lr, whole.weight_decay, state)
 
 
 def slope_to_labels(logits: Tensor, labels: Tensor) -> Tensor:
-    """Of each peer's mean cross-entropy to labels [n, B], with respect to its logits [n, C, B]."""
+    """The gradient of each peer's mean cross-entropy to labels [n, B] with respect to its logits [n, C, B]."""
     slope = logits.softmax(1)
     minus = torch.full((), -1.0, device=logits.device).expand(labels.shape).unsqueeze(1)
     return slope.scatter_add_(1, labels.unsqueeze(1), minus).div_(labels.shape[1])
 
 
 def slope_to_target(logits: Tensor, target: Tensor) -> Tensor:
-    """Of each peer's mean cross-entropy to rows of weight [n, P, C], or [1, P, C] for all, likewise."""
+    """The same for targets [n, P, C], or [1, P, C] for all peers, whose rows need not add up to 1."""
     target = target.mT  # [n, C, P]
     return logits.softmax(1).mul_(target.sum(1, keepdim=True)).sub_(target).div_(logits.shape[2])
 

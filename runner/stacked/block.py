@@ -1,7 +1,7 @@
 """A few dozen peers that do their steps together: what `Learner` does for one, on rows of a matrix.
 
 Every peer draws from its own generator in the order in which its learner would, so it sees the same batches. Modules
-that draw for themselves, such as dropout, draw other numbers here than in a learner.
+that draw random numbers themselves, such as dropout, draw other numbers here than in a learner.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from p2p_tally.runner.stacked.batched_model import (
     slope_to_target,
 )
 
-# One draw of a learner from this range seeds the modules that draw for themselves.
+# A learner draws one number from this range, which seeds modules such as dropout.
 SEEDS = 2**62
 
 Batches = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -171,7 +171,8 @@ class Block:
         return self._input(x).expand(len(self), *x.shape)
 
     def _input(self, x: Tensor) -> Tensor:
-        """As the model wants it: [..., B, ...] stays so, for a normalisation may look at the place of an axis."""
+        """Normalised inputs on the device, in the shape they came in. A normalisation may depend on the order of axes,
+        so it is given one batch axis, as in a learner."""
         x = x.to(self.parameters.device)
         if self.task.normalise is None:
             return x
@@ -216,8 +217,9 @@ def right_and_loss(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarr
     """Of logits [n, C, B] and labels [B] that all share: right answers [n], and summed cross-entropy [n]."""
     logs = logits.log_softmax(1)
     own = logs.gather(1, labels.expand(len(logs), 1, -1)).squeeze(1)  # [n, B]
-    # The largest is the vote; that two classes are equally largest does not happen with floats that were trained. To
-    # look for its place takes ten times as long, and only of a model that has diverged does it say something else.
+    # The vote is the class with the largest value, so it is right where the label has that value: two classes of a
+    # trained model are never exactly equal. To search for the class takes ten times as long. A model that has diverged
+    # has no largest value, and needs that search.
     largest = logs.amax(1)
     right = (own == largest if largest.isfinite().all() else logs.argmax(1) == labels).sum(1)
     return right.cpu().numpy(), -own.sum(1).double().cpu().numpy()

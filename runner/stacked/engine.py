@@ -1,7 +1,7 @@
 """N peers as one batched model: the rounds of `node.py`, with tensors for messages. Thousands of peers on a laptop.
 
-Schedule, seeds, batches, probes and bytes are those of the nodes themselves; floats are summed in another order, so
-parameters agree to about their last digits and no further. No peer fails here: nothing is ever missing or late.
+The rules of the round, seeds, batches, probes and bytes are the nodes' own. Only floats are summed in another order, so
+parameters agree with theirs up to the last digits. No peer fails here: no message is missing or late.
 
 Per peer memory is five vectors of its parameters: they, their gradient, AdamW's two, and what a merge makes of them;
 where merges are coded about three more.
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from p2p_tally.ids import derive_seed, ranked_names
 from p2p_tally.learning.architectures import holders
-from p2p_tally.learning.consensus import NO_LABEL
 from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
@@ -50,10 +49,10 @@ from p2p_tally.topologies import Topology
 
 log = logging.getLogger(__name__)
 
-# Where `auto` stacks. Measured on two cores with perceptrons on digits: 2.4 times as fast as exact at 2 peers of 4,810
-# parameters, 6 at 8, 23 at 64; 1.3 at 8 peers of half a million; about 2 where no two peers have the same model. Other
-# models gain little on a CPU (a CNN 1.2), and not every module can be batched: those are left to exact unless stacked
-# is asked for.
+# Where `--engine auto` stacks. Measured on two cores with perceptrons on digits, as a multiple of the speed of exact:
+# 2.4 with 2 peers of 4,810 parameters, 6 with 8, 23 with 64; 1.3 with 8 peers of half a million; about 2 where no two
+# peers have the same model. Other models gain little on a CPU (a CNN 1.2), and not every module can be batched: `auto`
+# leaves those to exact.
 FASTER_FROM = 2
 SMALL_MODEL = 1 << 20
 
@@ -90,7 +89,7 @@ class Stacked:
         self.around_a_ring = merge_ring(self.federation, topology) is not None
         # Peers that merge have one architecture.
         self.traffic = Traffic(self.federation, topology, self.ballots, len(self.stack.groups[0].template.parameters))
-        # The round after which each peer's channel opens; 0 is no round, None an automatic warm-up that lasts.
+        # The round after which each peer's channel is open; None while an automatic warm-up lasts.
         warmup = self.federation.warmup
         self.warmup: list[int | None] = [warmup if isinstance(warmup, int) else None] * len(self.names)
         self.round = 0  # the last one finished
@@ -142,7 +141,8 @@ class Stacked:
         voting = np.array([one.trains for one in now])  # [N]
         speaking = np.array([one.speaks for one in now])
         waiting = np.array([waits_for_half(self.federation, opened) for opened in self.warmup])
-        ready = self._ready(r) if waiting.any() else None  # measured first: a look at the probes must stay the last
+        # Measured before the peers look at the probes: `distill` needs the forward pass of that look.
+        ready = self._ready(r) if waiting.any() else None
         mute = np.zeros_like(speaking)  # whose model has diverged, so that its answer has no ballot
         target = agreement = None
         if voting.any():
@@ -169,7 +169,7 @@ class Stacked:
         sent = totals(self.traffic.round(r, said, format))
         merged = due and self._merge(graph, r)
         watch.lap("merge")
-        taking = np.array([one.trains for one in now])  # below a quorum there may be nothing to learn from
+        taking = np.array([one.trains for one in now])  # below the quorum there may be nothing to learn from
         if taking.any() and self.method.distils_merged and merged:
             self._look(r, taking)  # the models have changed since they voted
             self._distill(r, target, now)
@@ -185,11 +185,11 @@ class Stacked:
             lines.book(sent, seconds)
 
     def _graph(self, r: int) -> tuple[Neighbourhoods, Neighbourhoods]:
-        """The neighbourhoods of links, and those whose votes are tallied together."""
+        """The neighbourhoods over links, for merges, and those within so many hops, for tallies."""
         phase = self.topology.phase(r)
         if phase not in self._graphs:
             if self.topology.period is None:
-                self._graphs.clear()  # it will not come again
+                self._graphs.clear()  # no graph comes again
             settings, links = self.federation, Neighbourhoods(self.topology, r)
             plain = settings.hops == 1 and settings.tally_weights == "uniform"
             self._graphs[phase] = (
@@ -209,8 +209,8 @@ class Stacked:
         return self.stack.each(lambda block: block.look(x, _some(voting[block.rows])))
 
     def _with_quorum(self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray) -> list[Channel]:
-        """As a node's: below the quorum the round learns from labels alone. It happens as an opening spreads, and to
-        who is left over in a matching."""
+        """The channels with the votes that each peer has. Some are below the quorum while an opening spreads, and where
+        a matching leaves a peer without a partner."""
         if speaking.all() and graph.degree.all():
             return now
         heard = np.broadcast_to(graph.sums(speaking.astype(float)), len(now))
@@ -236,12 +236,9 @@ class Stacked:
 
     def _ready(self, r: int) -> tuple[np.ndarray, int]:
         """How many of a round's labelled probes each peer gets right [N], and of how many."""
-        x, labels = self.task.probes.sample(r)
-        assert labels is not None
-        labels = labels.flatten()
+        x, _ = self.task.probes.sample(r)
         parts = self.stack.each(lambda block: block.measured(x).mT.contiguous().argmax(-1).cpu())
-        votes = self.stack.by_rank(parts)  # [N, P]
-        return (votes == labels).sum(1).numpy(), max(1, int((labels != NO_LABEL).sum()))
+        return self.task.probes.count_right(r, self.stack.by_rank(parts).numpy())  # of votes [N, P]
 
     def _wait_for_half(
         self,
@@ -261,7 +258,7 @@ class Stacked:
         said: list[VotesSent] = []
         if sends_ballots(self.federation):
             said = [(Ready(r, count, of), waiting & (right == count)) for count in np.unique(right[waiting]).tolist()]
-            # Whole numbers, which floats add up exactly: as a node's fractions do.
+            # Whole numbers, which floats add up exactly.
             counts, rights = audience.sums((waiting | mute).astype(float)), audience.sums(waiting * right.astype(float))
             opening = waiting & channel_opens(rights, of * counts, audience.sums(speaking.astype(float)))
         for peer in np.flatnonzero(opening):
@@ -285,7 +282,7 @@ class Stacked:
         else:
             average = self.coded.mix(parameters, graph)
         if average is None or not torch.isfinite(average.sum()):
-            # Nodes would refuse each other's vectors one by one; here a merge is everybody's or nobody's.
+            # Nodes would refuse each other's vectors one by one. Here all peers merge, or none.
             log.warning("merge of round %d not completed: parameters are not finite", r)
             return False
         self.stack.each(lambda block: block.merge(average[block.rows] if len(average) > 1 else average))

@@ -1,4 +1,4 @@
-"""Peers of one architecture: their parameters as one matrix, cut into blocks that threads may share out.
+"""Peers of one architecture: their parameters as one matrix, cut into blocks on which threads may work.
 
 Knows no round, no graph and no other group. n peers of the group, W parameters.
 """
@@ -18,7 +18,7 @@ from p2p_tally.runner.stacked.block import Block, Rows
 
 # Parameters of a block: with gradient and AdamW's state four times as many floats, which a core's cache should hold.
 BLOCK_PARAMETERS = 1 << 18
-# Fewer peers than this are not worth a block, and a thread, of their own.
+# A block with fewer peers than this would not repay a thread of its own.
 LEAST_PEERS = 16
 
 
@@ -42,7 +42,7 @@ class Group:
 
     @property
     def draws(self) -> bool:
-        """Whether its modules draw random numbers: from one generator, whose order threads would leave to chance."""
+        """Whether its modules draw random numbers. They share one generator: threads would draw in any order."""
         return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in self.template.model.modules())
 
     def _starts(self) -> tuple[Tensor, dict[str, Tensor]]:
@@ -70,7 +70,7 @@ class Group:
         return Block(self.task, held, self.template.model, self.parameters[own])
 
     def _try_out(self) -> None:
-        """A model that cannot be batched says so now, in one line."""
+        """Refuse a model that cannot be batched, before the first round."""
         x, _ = self.task.probes.examples.take(torch.zeros(2, dtype=torch.int64))
         try:
             self.blocks[0].measured(x)
@@ -83,7 +83,7 @@ class Group:
             ) from None
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next round depends on, row by row: how the blocks are cut does not matter to it."""
+        """Everything that the next round depends on, row by row. It does not depend on how the blocks are cut."""
         parts = [block.state() for block in self.blocks]
         rows = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
         return {"parameters": self.parameters.cpu(), **rows}

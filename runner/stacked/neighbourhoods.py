@@ -2,7 +2,7 @@
 
 Where votes travel several hops, a neighbourhood for tallies is all within reach, in O(pairs within reach).
 
-Owns the adjacency; knows no model. Where everyone is everyone's neighbour no edge is walked: one result serves all.
+Owns the adjacency; knows no model. Where all are neighbours of all, no edge is visited: one result serves all peers.
 N peers, P probes, C classes, E entries of the closed neighbourhoods (each peer's own included).
 """
 
@@ -31,7 +31,7 @@ class Neighbourhoods:
             self.reach = topology.reach(round, hops)
             self.complete = self.reach.everyone
             self.degree = self.reach.sizes
-        # Everyone hears the same and counts it alike: over a complete graph mixing weights are uniform too.
+        # All hear the same votes and give them the same weights: over a complete graph mixing weights are uniform too.
         self.alike = self.complete and (tally_weights == "uniform" or self.reach is None)
         self._mixing = tally_weights == "mixing" and not self.alike
         self._topology = topology

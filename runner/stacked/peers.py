@@ -1,6 +1,6 @@
-"""All peers of a stacked federation: a group for each architecture, whose blocks threads share out.
+"""All peers of a stacked federation: a group for each architecture, cut into blocks on which threads work.
 
-Knows no round and no graph. A block's parameters fit a core's cache; who works on which block changes no float.
+Knows no round and no graph. A block's parameters fit a core's cache. Which thread works on it changes no float.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class Peers:
-    """The peers' models. Used in a `with`, its work goes to threads."""
+    """The models of all peers. Inside a `with` statement the work is done by threads."""
 
     def __init__(self, task: Task, device: str, threads: int) -> None:
         self.task = task
@@ -33,7 +33,7 @@ class Peers:
         self.blocks = [block for group in self.groups for block in group.blocks]
         self._threads = 1 if any(group.draws for group in self.groups) else min(threads, len(self.blocks))
         self._pool: ThreadPoolExecutor | None = None
-        # Where each rank stands among the rows of all blocks; None: in its place.
+        # The row of each rank among the rows of all blocks; None where the rows are in order of rank.
         ranks = [rank for block in self.blocks for rank in block.ranks]
         self._places = None if len(self.groups) == 1 else torch.tensor(ranks).argsort()  # [N]
         batches = torch.split(torch.arange(len(task.test)), evaluation_batch(task.test))
@@ -50,7 +50,7 @@ class Peers:
 
     @property
     def parameters(self) -> Tensor:
-        """Those of all peers [N, W], which peers that merge have: one architecture."""
+        """Those of all peers [N, W]. Only where all have one architecture, as peers that merge do."""
         (group,) = self.groups
         return group.parameters
 

@@ -23,7 +23,7 @@ from p2p_tally.protocol.messages import Ready, Relayed, Stage, Vote
 from p2p_tally.runner.simulation.simulate import simulate
 from p2p_tally.topologies import build
 
-Sent = dict[str, dict[str, float]]
+ByStage = dict[str, dict[str, float]]
 
 GRAPHS: tuple[dict[str, Any], ...] = (
     {"topology": "mesh"},
@@ -49,12 +49,12 @@ def federation_of(options: dict[str, Any]) -> Federation:
     return Federation.parse({**defaults, **options})
 
 
-def booked(federation: Federation) -> list[Sent]:
+def booked(federation: Federation) -> list[ByStage]:
     """What real nodes sent in each round, a peer's mean."""
     return [line.sent for line in simulate(federation, engine="exact").lines]
 
 
-def planned(federation: Federation) -> Iterator[Sent]:
+def planned(federation: Federation) -> Iterator[ByStage]:
     """The same by the schedule alone."""
     task = prepare(federation)
     ballots = ballot_format(task.federation, task.probes.votes_per_round, task.classes)
@@ -135,7 +135,7 @@ def test_every_option_that_changes_bytes(options: dict[str, Any]) -> None:
         ({"warmup": "auto", "topology": "one-peer-exponential", "nodes": 8}, {"ready", "vote", "vector"}),
         ({"merge_when": "drift", "merge_threshold": 0.97, "merge_every": 2}, {"vote", "scatter", "gather"}),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else str(sorted(value) if isinstance(value, set) else value),
 )
 def test_what_only_a_run_can_tell(options: dict[str, Any], stages: set[str]) -> None:
     """How long a ballot is, who is ready with which count, when votes have drifted: the stacked engine tells it to the

@@ -80,6 +80,12 @@ class ProbePool:
         known = labels.flatten().numpy()
         return np.where(known == NO_LABEL, -1, known)
 
+    def count_right(self, round: int, votes: np.ndarray) -> tuple[np.ndarray, int]:
+        """How many of a round's labelled probes the votes [..., P] have right [...], and of how many."""
+        labels = self.labels_of(round)
+        assert labels is not None
+        return (votes == labels).sum(-1), max(1, int((labels >= 0).sum()))
+
     def digest(self) -> Digest:
         """What two peers compare to know that they vote on the same probes."""
         parts = [part for examples in (self.anchor, self.examples) if examples is not None for part in _parts(examples)]

@@ -1,12 +1,15 @@
 """Every byte figure that the paper's tables bear out, and the presets that carry them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import small
 
 from p2p_tally.errors import ConfigError
-from p2p_tally.runner.experiments.experiment import load_experiment, preset_names
+from p2p_tally.runner.experiments.experiment import Cell, Facts, load_experiment, preset_names
 from p2p_tally.runner.experiments.payload import cell_bytes
+from p2p_tally.runner.simulation.simulate import simulate
 
 PAPER = {
     "hybrid": {"tally": 777_600, "fedmd": 311_040_000, "no-consensus": 0},
@@ -112,6 +115,21 @@ def test_what_rounded_probabilities_send() -> None:
     for name, count in each.items():
         assert cells[name].bytes_per_probe == count
         assert cells[name].sent_bytes == 7 * 16 * 270 * count
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topology": "gossip-k:1", "degree": 3, "hops": 2, "nodes": 12},  # others are within reach in each round
+        {"topology": "matchings", "nodes": 5, "method": "feddf", "merge_every": 2},
+        {"topology": "star", "nodes": 5, "method": "rcfd", "kl_decay": 4},
+    ],
+    ids=str,
+)
+def test_a_run_sends_what_was_counted_before(options: dict[str, Any]) -> None:
+    federation = small(**options)
+    cell = Cell("a", federation, Facts(classes=10, parameters=4810), "star")
+    assert cell_bytes(cell).sent_bytes == pytest.approx(simulate(federation).lines[-1].payload_bytes)
 
 
 @pytest.mark.parametrize("preset", preset_names())

@@ -106,9 +106,9 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(
     [
         # Channels open one by one: some peers step alone.
         {"topology": "ring", "nodes": 6, "warmup": "auto", "rounds": 24, "local_steps": 4, "batch": 16},
-        {"model": "test_stacked:with_extras"},  # dropout, buffers, frozen parameters
+        {"model": "own_models:with_extras"},  # dropout, buffers, frozen parameters
         {"topology": "matchings", "nodes": 5},  # another graph every round
-        {"model": "mlp:8,test_stacked:with_extras,mlp:8,mlp", "nodes": 6, "merge_every": 0},
+        {"model": "mlp:8,own_models:with_extras,mlp:8,mlp", "nodes": 6, "merge_every": 0},
     ],
     ids=["openings", "dropout", "varying", "mixed"],
 )
