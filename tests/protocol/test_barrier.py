@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p_tally.ids import NodeName
-from p2p_tally.protocol.barrier import HELD_AHEAD, RUNS_HELD_AHEAD, Arrival, Barrier, Place
+from p2p_tally.protocol.barrier import (
+    HELD_AHEAD,
+    IN_TIME,
+    RUNS_HELD_AHEAD,
+    Arrival,
+    Barrier,
+    Place,
+    has_passed,
+)
 from p2p_tally.protocol.messages import Stage
 
 # In the order of names, which is not that of texts.
@@ -123,6 +131,53 @@ def test_verdicts(peer: str, stage: Stage, place: Place, raw: bytes, verdict: Ar
     assert came == ({TWO: "second"} if verdict is Arrival.RECORDED else {})
     barrier.open(Stage.VOTE, (6, 0), PEERS)
     assert barrier.close()[TWO] == "first"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([ONE, TWO, NINE, NodeName("mallory")]),
+            st.sampled_from([Stage.VOTE, Stage.ANNOUNCE, Stage.GATHER]),
+            st.tuples(st.integers(1, 8), st.integers(0, 2)),
+        ),
+        max_size=40,
+    )
+)
+@settings(max_examples=100)
+def test_what_is_wanted_is_what_would_be_taken(messages: list[tuple[NodeName, Stage, Place]]) -> None:
+    """Before any round, in one, and between two."""
+    barrier = Barrier(PEERS)
+    for number, (peer, stage, place) in enumerate(messages):
+        if number == 10:
+            barrier.open(Stage.VOTE, (3, 0), [ONE, TWO])
+        if number == 20:
+            barrier.close()
+        if number == 25:
+            barrier.open(Stage.GATHER, (5, 1), [ONE, NINE])
+        wanted = barrier.wants(peer, stage, place)
+        assert wanted == (barrier.arrive(peer, stage, place, "x") in IN_TIME)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "passed"),
+    [
+        ((Stage.VOTE, 5), (Stage.VOTE, 4), True),
+        ((Stage.VOTE, 4), (Stage.VOTE, 4), True),  # it waits too: its own vote has gone out
+        ((Stage.VOTE, 3), (Stage.VOTE, 4), False),
+        ((Stage.ANNOUNCE, 4), (Stage.VOTE, 4), True),
+        ((Stage.VOTE, 4), (Stage.ANNOUNCE, 4), False),
+        ((Stage.ANNOUNCE, 4), (Stage.ANNOUNCE, 4), True),
+        ((Stage.SCATTER, 4), (Stage.ANNOUNCE, 4), True),
+        ((Stage.ANNOUNCE, 4), (Stage.SCATTER, 4), False),
+        ((Stage.VECTOR, 4), (Stage.VECTOR, 4), False),  # several runs are in flight: others may still come
+        ((Stage.GATHER, 4), (Stage.SCATTER, 4), False),
+        ((Stage.SCATTER, 4), (Stage.GATHER, 4), False),
+        ((Stage.VOTE, 5), (Stage.GATHER, 4), True),
+        ((Stage.GATHER, 3), (Stage.VOTE, 4), False),
+    ],
+)
+def test_who_has_sent_all_that_it_will_send(theirs: tuple[Stage, int], ours: tuple[Stage, int], passed: bool) -> None:
+    assert has_passed(theirs, ours) is passed
 
 
 def test_the_verdicts_are_names_of_counters() -> None:
