@@ -221,3 +221,10 @@ def test_what_cannot_be_coded_is_known_beforehand(bad: float) -> None:
 def test_a_block_too_small_to_scale_is_zeros() -> None:
     run = np.full(BLOCK, 1e-40, np.float32)
     assert not ChangeFormat("int8").rounded(run).any()
+
+
+def test_without_options_parameters_go_as_they_are() -> None:
+    assert ChangeFormat().plain
+    assert not ChangeFormat("bfloat16").plain
+    assert not ChangeFormat(top_k=0.5).plain
+    assert ChangeFormat(top_k=0.5).dense.plain
