@@ -14,6 +14,7 @@ async def link() -> LinkState:
 
 async def test_at_first_it_is_wanted_and_not_there(link: LinkState) -> None:
     assert (link.state, link.wanted, link.met, link.dialling, link.attempts) == ("down", True, False, False, 0)
+    assert (str(link.address), link.detail) == ("127.0.0.1:1", "")
 
 
 async def test_one_that_is_up_has_been_met_and_its_troubles_are_forgotten(link: LinkState) -> None:
