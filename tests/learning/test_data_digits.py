@@ -1,4 +1,4 @@
-"""The default data: figures.md's split of scikit-learn's digits, every image once, labels beside their images."""
+"""The default data: scikit-learn's digits, split as in the paper, every image once, labels beside their images."""
 
 import pytest
 import torch

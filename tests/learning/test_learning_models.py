@@ -29,7 +29,7 @@ def flat(model: nn.Module) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("shape", "options", "parameters"),
     [
-        ((64,), {}, 4810),  # 64 x 64 + 64 + 64 x 10 + 10, the figure of figures.md
+        ((64,), {}, 4810),  # 64 x 64 + 64 + 64 x 10 + 10, as the paper counts
         ((64,), {"width": 16}, 1210),  # 64 x 16 + 16 + 16 x 10 + 10
         ((64,), {"depth": 3}, 13_130),  # two more of 64 x 64 + 64
         ((3, 8, 8), {"width": 4}, 822),  # flattened: 192 x 4 + 4 + 4 x 10 + 10

@@ -1,4 +1,4 @@
-"""What each round does, as tables: the channel and its decay, the merges that figures.md counts, evaluations."""
+"""What each round does, as tables: the channel and its decay, the merges that the paper counts, evaluations."""
 
 import logging
 import math
@@ -152,7 +152,7 @@ def test_a_warm_up_as_long_as_the_run_never_opens() -> None:
 
 @pytest.mark.parametrize(
     ("method", "every", "count"),
-    # The counts of figures.md at R = 3000, W = 300.
+    # At R = 3000, W = 300, the rounds of the paper.
     [
         ("tally", 200, 14),
         ("fedmd", 200, 14),

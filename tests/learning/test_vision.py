@@ -227,7 +227,7 @@ def test_stl10_gives_probes_without_labels_at_cifars_size(stl: Path) -> None:
 
 def test_resizing_is_a_weighted_mean_of_the_pixels_around() -> None:
     ramp = np.broadcast_to(np.arange(96, dtype=np.uint8)[None, None, None, :], (1, 3, 96, 96))
-    small = _at_size(ramp)
+    small = _at_size(ramp)  # private, but the front wants a whole data set of such images on disk
     assert small.shape == (1, 3, 32, 32)
     assert np.array_equal(small[0, 0, 0, 1:-1], np.arange(4, 93, 3))  # the middle one of each three
 

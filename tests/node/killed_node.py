@@ -6,6 +6,7 @@ SIGKILL from inside, at an exact place in the round, is what kill -9 from outsid
 import os
 import signal
 import sys
+from unittest.mock import patch
 
 from p2p_tally import cli
 from p2p_tally.ids import NodeName
@@ -34,7 +35,8 @@ def arm(moment: str, at: int) -> None:
             await self.transport.close()
             die()
 
-    Position.enter, Outbox.stream = enter_or_die, stream_or_die  # type: ignore[method-assign]
+    patch.object(Position, "enter", enter_or_die).start()
+    patch.object(Outbox, "stream", stream_or_die).start()
 
 
 moment, at = sys.argv[1], int(sys.argv[2])

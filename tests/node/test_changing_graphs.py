@@ -18,7 +18,7 @@ from p2p_tally.runner.simulation.simulate import simulate
 from p2p_tally.topologies import build
 
 
-def count_links(daemons: list[Daemon]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+def count_links(daemons: list[Daemon], monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """The most links that each node had open at once, and those that it lost while it played."""
     most = dict.fromkeys((daemon.name for daemon in daemons), 0)
     lost: list[tuple[str, str]] = []
@@ -34,7 +34,8 @@ def count_links(daemons: list[Daemon]) -> tuple[dict[str, int], list[tuple[str, 
             if daemon.node.position.phase != "done" and peer not in daemon.node.step.roster.left:
                 lost.append((daemon.name, peer))
 
-        daemon.link_up, daemon.link_down = count, down  # type: ignore[method-assign]
+        monkeypatch.setattr(daemon, "link_up", count)
+        monkeypatch.setattr(daemon, "link_down", down)
     return most, lost
 
 
@@ -49,11 +50,13 @@ def count_links(daemons: list[Daemon]) -> tuple[dict[str, int], list[tuple[str, 
     ],
     ids=str,
 )
-async def test_same_bits_over_links_that_come_and_go(options: dict[str, Any], tmp_path: Path) -> None:
+async def test_same_bits_over_links_that_come_and_go(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = small(**{"rounds": 30, "eval_every": 30, "merge_every": 7, "local_steps": 1, **options})
     simulated = await asyncio.to_thread(simulate, federation)
     daemons = make_daemons(federation, tmp_path)
-    most, lost = count_links(daemons)
+    most, lost = count_links(daemons, monkeypatch)
     results = await run_all(daemons)
     assert [result["parameters_sha256"] for result in results] == simulated.parameters_sha256
     assert sum(result["missed"] for result in results) == 0
@@ -93,16 +96,18 @@ def test_merges_alone_are_planned_for() -> None:
     assert set(topology.neighbours(members[3], 10)) <= plan.needed(11)
 
 
-async def test_one_that_is_killed_is_missed_and_taken_back(tmp_path: Path) -> None:
+async def test_one_that_is_killed_is_missed_and_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Links that are idle when it dies are found dead when they are dialled, or cost a deadline; then it is back."""
     federation = small(nodes=6, rounds=100, warmup=0, eval_every=100, merge_every=0, topology="matchings")
-    daemons, counts = await kill_and_return(federation, tmp_path, barrier_timeout=2)
+    daemons, counts = await kill_and_return(federation, tmp_path, 2, monkeypatch)
     assert max(max(daemon.node.step.roster.missed.values(), default=0) for daemon in daemons[:-1]) <= 2
     for answers in counts.values():
         assert answers[-5:] == [2] * 5
 
 
-async def test_status_and_metrics_tell_idle_links_from_lost_ones(tmp_path: Path) -> None:
+async def test_status_and_metrics_tell_idle_links_from_lost_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = small(nodes=12, rounds=20, warmup=0, eval_every=20, merge_every=0, topology="matchings")
     daemons = make_daemons(federation, tmp_path)
     seen: list[tuple[dict[str, Any], str]] = []
@@ -117,7 +122,7 @@ async def test_status_and_metrics_tell_idle_links_from_lost_ones(tmp_path: Path)
         )
         await record(node, report)
 
-    daemons[0].recorder.record = look  # type: ignore[method-assign]
+    monkeypatch.setattr(daemons[0].recorder, "record", look)
     await run_all(daemons)
     page, metrics = seen[9]
     states = [link["state"] for link in page["links"].values()]

@@ -177,7 +177,7 @@ async def test_one_that_its_launcher_says_is_gone_is_not_waited_for(tmp_path: Pa
     daemons[0].worker.shutdown()
 
 
-async def test_a_node_that_is_slow_but_at_work_is_waited_for(tmp_path: Path) -> None:
+async def test_a_node_that_is_slow_but_at_work_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three timeouts long it trains; it answers all the while, so nobody gives it up."""
     daemons = make_daemons(small(nodes=3, rounds=5, warmup=0, eval_every=5), tmp_path, barrier_timeout=0.5)
     slow = daemons[1].learner
@@ -188,7 +188,7 @@ async def test_a_node_that_is_slow_but_at_work_is_waited_for(tmp_path: Path) -> 
             time.sleep(1.5)  # the work of a slow machine, in the worker thread
         train()
 
-    slow.train = train_slowly  # type: ignore[method-assign]
+    monkeypatch.setattr(slow, "train", train_slowly)
     results = await finish(daemons)
     assert all(result["finished"] and result["missed"] == 0 for result in results)
 

@@ -14,7 +14,9 @@ UPGRADE = 600
 
 
 @pytest.mark.parametrize("method", ["tally", "fedmd", "fedavg"])
-async def test_framed_bytes_are_what_the_sockets_carried(method: str, tmp_path: Path) -> None:
+async def test_framed_bytes_are_what_the_sockets_carried(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = small(nodes=3, rounds=12, method=method, model="mlp", width=256)
     daemons = make_daemons(federation, tmp_path, checkpoint_every=0)
     carried: dict[tuple[str, str], int] = {}
@@ -25,8 +27,8 @@ async def test_framed_bytes_are_what_the_sockets_carried(method: str, tmp_path: 
         daemon = daemons[number]
 
         async def count_and_close() -> None:
-            # All have sent and read everything before the first link is closed: a run ends with a word to all (Bye),
-            # and who has read that from everybody has read all.
+            # All have sent and read everything before the first link is closed: a run ends with a message to all
+            # (Bye), and who has read that from everybody has read all.
             await everyone_done.wait()
             async with asyncio.timeout(30):
                 while len(daemon.node.step.roster.left) < len(daemon.transport.peers):
@@ -40,7 +42,7 @@ async def test_framed_bytes_are_what_the_sockets_carried(method: str, tmp_path: 
             await everyone_done.wait()
             await real_close[number]()
 
-        daemon.transport.close = count_and_close  # type: ignore[method-assign]
+        monkeypatch.setattr(daemon.transport, "close", count_and_close)
         await daemon.run()
 
     async with asyncio.timeout(60):

@@ -118,9 +118,9 @@ class Member:
         return {peer for peer, message in self.heard if isinstance(message, Withdraw)}
 
 
-async def make(count: int, patience: float | None = None) -> list[Member]:
+async def make(count: int, patience: float | None = None, network: MemoryNetwork | None = None) -> list[Member]:
     """Members, each behind its door. Without patience they wait for ever: who is not told, hangs."""
-    names, network = ranked_names(count), MemoryNetwork()
+    names, network = ranked_names(count), network or MemoryNetwork()
     members = [Member(name, names, network, patience) for name in names]
     for member in members:
         await member.transport.start(member)
@@ -299,42 +299,36 @@ def test_any_numbers_of_nodes_parameters_and_runs(count: int, length: int, run: 
         asyncio.run(check())
 
 
-class SlowNetwork:
+class SlowNetwork(MemoryNetwork):
     """Links of uneven speed: each keeps its frames in order, and takes a random number of turns for each."""
 
-    def __init__(self, members: list[Member], seed: int) -> None:
+    def __init__(self, seed: int) -> None:
+        super().__init__()
         self._generator = random.Random(seed)
         self._queues: dict[tuple[NodeName, NodeName], asyncio.Queue[bytes]] = {}
         self.pumps: list[asyncio.Task[None]] = []
-        for member in members:
-            member.transport.send = self._sender(member.name)  # type: ignore[method-assign]
-            for receiver in members:
-                if receiver is not member:
-                    queue = self._queues[member.name, receiver.name] = asyncio.Queue()
-                    turns = self._generator.choice([0, 1, 5, 40])
-                    self.pumps.append(asyncio.create_task(self._pump(member.name, receiver, queue, turns)))
 
-    def _sender(self, sender: NodeName) -> Callable[[NodeName, bytes], bool]:
-        def send(peer: NodeName, frame: bytes) -> bool:
-            self._queues[sender, peer].put_nowait(frame)
-            return True
+    def carry(self, sender: NodeName, receiver: NodeName, frame: bytes) -> None:
+        if (sender, receiver) not in self._queues:
+            queue = self._queues[sender, receiver] = asyncio.Queue()
+            turns = self._generator.choice([0, 1, 5, 40])
+            self.pumps.append(asyncio.create_task(self._pump(sender, receiver, queue, turns)))
+        self._queues[sender, receiver].put_nowait(frame)
 
-        return send
-
-    async def _pump(self, sender: NodeName, receiver: Member, queue: asyncio.Queue[bytes], turns: int) -> None:
+    async def _pump(self, sender: NodeName, receiver: NodeName, queue: asyncio.Queue[bytes], turns: int) -> None:
         while True:
             frame = await queue.get()
             for _ in range(self._generator.randint(0, turns)):
                 await asyncio.sleep(0)
-            receiver.deliver(sender, frame)
+            self.doors[receiver].deliver(sender, frame)
 
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kind", ["all_reduce", "mix"])
 async def test_links_of_uneven_speed_change_nothing(kind: str, seed: int, small_runs: None) -> None:
     """A node that is ahead of another in good faith is never too far ahead; also in the merge after this one."""
-    members = await make(5)
-    slow = SlowNetwork(members, seed)
+    slow = SlowNetwork(seed)
+    members = await make(5, network=slow)
     weights = [{member.name: 0.2 for member in members} for _ in members]
     for round in (4, 8):
         vectors = make_vectors(5, 5 * SMALL_RUN * 6 + 2, seed + round)
@@ -480,8 +474,8 @@ async def test_a_bad_run_is_refused_and_the_merge_dropped_by_all(
 @pytest.mark.parametrize("seed", range(8))
 async def test_after_a_broken_merge_the_next_is_whole_over_uneven_links_too(seed: int, small_runs: None) -> None:
     """Runs of the broken one are still on their way, and must not fill the room of the next one's."""
-    members = await make(5)
-    slow = SlowNetwork(members, seed)
+    slow = SlowNetwork(seed)
+    members = await make(5, network=slow)
     vectors = make_vectors(5, 5 * SMALL_RUN * 6)
     spoil(members[1], Stage.SCATTER, 3, [members[0].name], not_finite)
     assert all(result is None for result in await all_reduce(members, vectors))

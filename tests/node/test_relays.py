@@ -1,6 +1,7 @@
 """Votes that others pass on, when something is amiss: a dead relay, one that hangs, one that lies."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from p2p_tally.protocol.messages import Here, Lost, News, Relayed, Stage, Vote, 
 from p2p_tally.runner.simulation.simulate import simulate
 
 
-def count_answers(daemons: list[Daemon]) -> dict[str, list[int]]:
+def count_answers(daemons: list[Daemon], monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     """How many answers each node tallied, by round."""
     counts: dict[str, list[int]] = {daemon.name: [] for daemon in daemons}
     for daemon in daemons:
@@ -29,19 +30,19 @@ def count_answers(daemons: list[Daemon]) -> dict[str, list[int]]:
             counts[node.name].append(len(report.answers))
             await record(node, report)
 
-        daemon.recorder.record = count  # type: ignore[method-assign]
+        monkeypatch.setattr(daemon.recorder, "record", count)
     return counts
 
 
 async def kill_and_return(
-    federation: Federation, out: Path, barrier_timeout: float
+    federation: Federation, out: Path, barrier_timeout: float, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[Daemon], dict[str, list[int]]]:
     """A run in which node-3 is killed before round 5 and started again: those that finished, and their answers."""
     daemons = make_daemons(federation, out, barrier_timeout=barrier_timeout, checkpoint_every=0)
     first = daemons[3]
     second = Daemon(federation, first.settings, membership=True, inherited=first.transport.inherited.dup())
     others = [*daemons[:3], *daemons[4:]]
-    counts = count_answers([*others, second])
+    counts = count_answers([*others, second], monkeypatch)
     kill_at(first, 5)
 
     async def twice() -> Any:
@@ -60,11 +61,11 @@ async def kill_and_return(
     [("ring", "all", [7] * 8), ("ring", 2, [5, 4, 3, 0, 3, 4, 5, 5]), ("torus", "all", [7] * 8)],
 )
 async def test_a_dead_relay_costs_its_own_vote_and_no_deadline(
-    topology: str, hops: Any, left: list[int], tmp_path: Path
+    topology: str, hops: Any, left: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation = small(nodes=8, rounds=12, warmup=0, eval_every=12, merge_every=0, topology=topology, hops=hops)
     daemons = make_daemons(federation, tmp_path, barrier_timeout=30, checkpoint_every=0)
-    counts = count_answers(daemons)
+    counts = count_answers(daemons, monkeypatch)
     kill_at(daemons[3], 5)
     async with asyncio.timeout(25):  # less than one deadline
         results = await asyncio.gather(*(daemon.run() for daemon in daemons), return_exceptions=True)
@@ -77,12 +78,14 @@ async def test_a_dead_relay_costs_its_own_vote_and_no_deadline(
             assert counts[daemon.name][5:] == [left[rank]] * 7
 
 
-async def test_a_relay_that_hangs_costs_everyone_one_deadline_and_only_its_own_vote(tmp_path: Path) -> None:
+async def test_a_relay_that_hangs_costs_everyone_one_deadline_and_only_its_own_vote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = small(nodes=8, rounds=6, warmup=0, eval_every=6, merge_every=0, topology="ring", hops="all")
     daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
     understudy, others = daemons[0], daemons[1:]
     understudy.transport.inherited.close()
-    counts = count_answers(others)
+    counts = count_answers(others, monkeypatch)
     async with aiohttp.ClientSession() as session:
         fake = FakePeer(session, understudy)
         running = asyncio.create_task(finish(others))
@@ -97,13 +100,11 @@ async def test_a_relay_that_hangs_costs_everyone_one_deadline_and_only_its_own_v
     assert all(answers == [7] * 6 for answers in counts.values())
 
 
-async def test_a_slow_node_far_away_is_waited_for(tmp_path: Path) -> None:
+async def test_a_slow_node_far_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It trains three timeouts long, three hops from some; whoever waits asks, and it answers."""
-    import time
-
     federation = small(nodes=6, rounds=4, warmup=0, eval_every=4, merge_every=0, topology="ring", hops="all")
     daemons = make_daemons(federation, tmp_path, barrier_timeout=0.6)
-    counts = count_answers(daemons)
+    counts = count_answers(daemons, monkeypatch)
     train = daemons[1].learner.train
 
     def train_slowly() -> None:
@@ -111,7 +112,7 @@ async def test_a_slow_node_far_away_is_waited_for(tmp_path: Path) -> None:
             time.sleep(2)
         train()
 
-    daemons[1].learner.train = train_slowly  # type: ignore[method-assign]
+    monkeypatch.setattr(daemons[1].learner, "train", train_slowly)
     results = await finish(daemons)
     assert all(result["finished"] and result["missed"] == 0 for result in results)
     assert all(answers == [6] * 4 for answers in counts.values())
@@ -167,9 +168,11 @@ async def test_where_votes_travel_one_hop_nothing_is_passed_on(tmp_path: Path) -
         daemon.transport.inherited.close()
 
 
-async def test_one_that_comes_back_is_heard_everywhere_and_the_trees_serve_again(tmp_path: Path) -> None:
+async def test_one_that_comes_back_is_heard_everywhere_and_the_trees_serve_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = small(nodes=6, rounds=120, warmup=0, eval_every=120, merge_every=0, topology="ring", hops="all")
-    daemons, counts = await kill_and_return(federation, tmp_path, barrier_timeout=6)
+    daemons, counts = await kill_and_return(federation, tmp_path, 6, monkeypatch)
     for answers in counts.values():
         assert answers[-5:] == [6] * 5
     for daemon in daemons:

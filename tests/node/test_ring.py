@@ -109,12 +109,14 @@ async def test_one_that_dies_within_a_merge_costs_that_merge_and_no_deadline(
             assert daemon.metrics.skipped_merges == 2  # that one, and the next: the ring is not whole
 
 
-async def test_parameters_that_are_not_finite_are_nobodys(tmp_path: Path, short_runs: None) -> None:
+async def test_parameters_that_are_not_finite_are_nobodys(
+    tmp_path: Path, short_runs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = exact(topology="ring", method="fedavg", rounds=4)
     daemons = make_daemons(federation, tmp_path, barrier_timeout=40, checkpoint_every=0)
     learner = daemons[4].learner
     export = learner.export
-    learner.export = lambda: np.full_like(export(), np.nan)  # type: ignore[method-assign]
+    monkeypatch.setattr(learner, "export", lambda: np.full_like(export(), np.nan))
     async with asyncio.timeout(35):
         results = await asyncio.gather(*(daemon.run() for daemon in daemons))
     assert all(result["finished"] for result in results)

@@ -299,3 +299,21 @@ def test_a_class_twice_for_one_probe_is_refused(classes: int, repeated: tuple[in
     assert refusal(ballots, np.array([[7, 8, 9], repeated], kind).tobytes() + thirds) == "ballot-class"
     # The same class for two probes is no repetition.
     assert ballots.decode(np.array([[7, 8, 9], [9, 8, 7]], kind).tobytes() + thirds) is not None
+
+
+@pytest.mark.parametrize("form", ["byte", "packed", "coded"])
+def test_labels_are_asked_for_where_they_change_the_bytes(form: Form) -> None:
+    votes = np.arange(16) % 10
+    ballots = BallotFormat(form, 16, 10)
+    assert ballots.needs_labels == (ballots.encode(votes, votes) != ballots.encode(votes))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_model_that_has_diverged_has_no_ballot(bad: float) -> None:
+    soft = np.full((3, 4), 0.25, np.float32)
+    indices, likeliest = np.array([[0, 1]] * 3), np.full((3, 2), 0.5, np.float32)
+    assert BallotFormat.can_say(soft) and BallotFormat.can_say((indices, likeliest))
+    assert BallotFormat.can_say(np.array([0, 1, 2]))
+    soft[1, 2] = likeliest[2, 1] = bad
+    assert not BallotFormat.can_say(soft)
+    assert not BallotFormat.can_say((indices, likeliest))

@@ -218,6 +218,15 @@ def test_what_cannot_be_coded_is_known_beforehand(bad: float) -> None:
     assert not fits(run)
 
 
-def test_a_block_too_small_to_scale_is_zeros() -> None:
-    run = np.full(BLOCK, 1e-40, np.float32)
-    assert not ChangeFormat("int8").rounded(run).any()
+@pytest.mark.parametrize(("value", "kept"), [(1e-40, False), (2.0**-101, False), (2.0**-100, True)])
+def test_a_block_too_small_to_scale_is_zeros(value: float, kept: bool) -> None:
+    run = np.full(BLOCK, value, np.float32)
+    assert ChangeFormat("int8").rounded(run).any() == kept
+    assert any(ChangeFormat("int8").encode(run)) == kept
+
+
+def test_without_options_parameters_go_as_they_are() -> None:
+    assert ChangeFormat().plain
+    assert not ChangeFormat("bfloat16").plain
+    assert not ChangeFormat(top_k=0.5).plain
+    assert ChangeFormat(top_k=0.5).dense.plain

@@ -1,5 +1,7 @@
 """How long to wait, and how many votes are enough: tables."""
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,7 +71,16 @@ def test_an_automatic_one_follows_what_was_seen() -> None:
     for _ in range(REMEMBERED):
         deadlines.observe(5.0)
     assert deadlines.timeout() == 20.0  # the old ones are forgotten
-    assert len(deadlines._waits) == REMEMBERED
+
+
+def test_its_size_does_not_follow_the_rounds() -> None:
+    deadlines = Deadlines(automatic=True)
+    sizes = []
+    for _ in range(3):
+        for _ in range(REMEMBERED):
+            deadlines.saw(5.0)
+        sizes.append(len(pickle.dumps(deadlines)))
+    assert sizes[0] == sizes[1] == sizes[2]
 
 
 def test_each_has_waits_of_its_own() -> None:

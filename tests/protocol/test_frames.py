@@ -251,9 +251,11 @@ def test_one_wrong_field_in_a_hello(hello: Hello, at: int, wrong: Any) -> None:
         (msgpack.packb({2: 1}), "garbage"),
         (msgpack.packb([2, 1, {1: 2}]), "garbage"),
         (msgpack.packb([2, 1, "text"]), "garbage"),
+        (msgpack.packb([2, 1, "t"]), "garbage"),
         (msgpack.packb([2, 1, msgpack.ExtType(5, b"x")]), "garbage"),
         (msgpack.packb([2, 1, msgpack.Timestamp(1)]), "garbage"),
-        (msgpack.packb([2, *range(9)]), "garbage"),
+        (msgpack.packb([2, *range(7)]), "unknown-kind"),
+        (msgpack.packb([2, *range(8)]), "garbage"),  # more fields than any message has: not read at all
         (msgpack.packb([0, 1]), "unknown-kind"),
         (msgpack.packb([11, 1]), "unknown-kind"),
         (msgpack.packb([-2, 1, b"x"]), "unknown-kind"),

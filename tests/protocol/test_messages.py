@@ -1,6 +1,6 @@
 """Messages are valid from the moment they exist, and the numbers that name them on the wire never change."""
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any, get_args
 
 import pytest
@@ -25,6 +25,7 @@ from p2p_tally.protocol.messages import (
     Stage,
     Vote,
     Waiting,
+    Welcome,
     Withdraw,
 )
 
@@ -60,35 +61,42 @@ def test_each_kind_is_one_message() -> None:
     assert len(get_args(Message)) == len(Kind)
 
 
-@pytest.mark.parametrize(
-    ("message", "stage", "payload"),
-    [
-        (HELLO, Stage.HANDSHAKE, 0),
-        (Vote(1, b"\x01\x02\x03"), Stage.VOTE, 3),
-        (Vote(1, b""), Stage.VOTE, 0),
-        (Ready(1, 3, 4), Stage.READY, 2),
-        (Announce(1, b"\xff"), Stage.ANNOUNCE, 0),
-        (Shard(1, Stage.VECTOR, 0, bytes(8)), Stage.VECTOR, 8),
-        (Shard(1, Stage.SCATTER, 0, bytes(4)), Stage.SCATTER, 4),
-        (Shard(1, Stage.GATHER, 0, bytes(12)), Stage.GATHER, 12),
-        (Bye(0), Stage.HANDSHAKE, 0),
-        (Here(0), Stage.HANDSHAKE, 0),
-        (Withdraw(1), Stage.HANDSHAKE, 0),
-        (Waiting(1, Stage.VOTE), Stage.HANDSHAKE, 0),
-        (Relayed(2, 3, Vote(1, b"\x01\x02\x03")), Stage.VOTE, 3),
-        (Relayed(2, 3, Ready(1, 3, 4)), Stage.READY, 2),
-        (News(2, 9, Here(1)), Stage.HANDSHAKE, 0),
-        (Lost(b"\x80"), Stage.HANDSHAKE, 0),
-    ],
-)
+BOOKED: list[tuple[Message, Stage, int]] = [
+    (HELLO, Stage.HANDSHAKE, 0),
+    (Vote(1, b"\x01\x02\x03"), Stage.VOTE, 3),
+    (Vote(1, b""), Stage.VOTE, 0),
+    (Ready(1, 3, 4), Stage.READY, 2),
+    (Announce(1, b"\xff"), Stage.ANNOUNCE, 0),
+    (Shard(1, Stage.VECTOR, 0, bytes(8)), Stage.VECTOR, 8),
+    (Shard(1, Stage.SCATTER, 0, bytes(4)), Stage.SCATTER, 4),
+    (Shard(1, Stage.GATHER, 0, bytes(12)), Stage.GATHER, 12),
+    (Bye(0), Stage.HANDSHAKE, 0),
+    (Here(0), Stage.HANDSHAKE, 0),
+    (Withdraw(1), Stage.HANDSHAKE, 0),
+    (Waiting(1, Stage.VOTE), Stage.HANDSHAKE, 0),
+    (Relayed(2, 3, Vote(1, b"\x01\x02\x03")), Stage.VOTE, 3),
+    (Relayed(2, 3, Ready(1, 3, 4)), Stage.READY, 2),
+    (News(2, 9, Here(1)), Stage.HANDSHAKE, 0),
+    (Lost(b"\x80"), Stage.HANDSHAKE, 0),
+    (Welcome(), Stage.HANDSHAKE, 0),
+]
+
+
+def test_a_message_of_every_kind_is_booked() -> None:
+    assert {message.kind for message, _, _ in BOOKED} == set(Kind)
+
+
+@pytest.mark.parametrize(("message", "stage", "payload"), BOOKED)
 def test_what_the_ledger_books(message: Message, stage: Stage, payload: int) -> None:
     assert message.stage is stage
     assert message.payload == payload
 
 
-def test_a_message_does_not_change() -> None:
-    with pytest.raises(FrozenInstanceError):
-        Vote(1, b"").round = 2  # type: ignore[misc]
+@pytest.mark.parametrize("message", [message for message, _, _ in BOOKED])
+def test_a_message_does_not_change(message: Message) -> None:
+    for field in fields(message):
+        with pytest.raises(FrozenInstanceError):
+            setattr(message, field.name, getattr(message, field.name))
 
 
 NO_NUMBERS = [-1, MAX_NUMBER + 1, 1.0, True, None, "1", b"1", (1,)]
@@ -113,6 +121,7 @@ def test_over_one_link_nothing_has_been_passed_on() -> None:
         Bye,
         Here,
         Withdraw,
+        lambda number: Waiting(number, Stage.VOTE),
         lambda number: Relayed(number, 2, Vote(1, b"")),
         lambda number: Relayed(0, number, Vote(1, b"")),
         lambda number: News(number, 1, Here(1)),
@@ -136,6 +145,7 @@ def test_no_number(make: Any, number: object) -> None:
         lambda: Announce(0, b""),
         lambda: Shard(0, Stage.VECTOR, 0, bytes(4)),
         lambda: Withdraw(0),
+        lambda: Waiting(0, Stage.VOTE),
     ],
 )
 def test_rounds_count_from_one(make: Any) -> None:
@@ -146,7 +156,13 @@ def test_rounds_count_from_one(make: Any) -> None:
 @pytest.mark.parametrize("value", ["text", None, 3, bytearray(4), memoryview(bytes(4)), (1, 2)])
 @pytest.mark.parametrize(
     "make",
-    [lambda value: Vote(1, value), lambda value: Announce(1, value), lambda value: Shard(1, Stage.VECTOR, 0, value)],
+    [
+        lambda value: Vote(1, value),
+        lambda value: Announce(1, value),
+        lambda value: Announce(1, b"", value),
+        lambda value: Shard(1, Stage.VECTOR, 0, value),
+        Lost,
+    ],
 )
 def test_no_bytes(make: Any, value: object) -> None:
     with pytest.raises(FrameError, match="not bytes"):

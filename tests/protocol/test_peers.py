@@ -100,6 +100,20 @@ def test_one_that_has_sent_something_of_a_later_round_announces_nothing(stage: S
     assert peer.is_awaited(Stage.ANNOUNCE, 7)
 
 
+def test_a_relayed_vote_that_is_missed_is_counted_and_leaves_the_link_alone() -> None:
+    peer = Peer()
+    peer.count_missed()
+    peer.count_missed()
+    assert peer.missed == 2 and peer.is_there
+
+
+def test_a_goodbye_after_the_last_round_stays_one() -> None:
+    peer = Peer()
+    peer.said_goodbye(finished=True)
+    peer.said_goodbye(finished=False)
+    assert peer.finished
+
+
 def test_a_relayed_vote_is_no_matter_of_the_link() -> None:
     peer = Peer()
     peer.on(Event.LINK_DOWN)
