@@ -13,6 +13,7 @@ from torch import Tensor
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import digest
+from p2p_tally.learning.methods import METHODS, method_of
 from p2p_tally.learning.schedule import evaluates
 from p2p_tally.learning.setup import Task
 from p2p_tally.node.links.transport import Clock
@@ -116,8 +117,15 @@ class RunCheckpoints:
 def checkpoints_of(folder: RunFolder, task: Task, topology: Topology, engine: str) -> Checkpoints:
     """The checkpoints in a run's folder; those of other options, other probes or another engine are not used."""
     options = json.dumps(task.federation.model_dump(mode="json"), sort_keys=True)
-    whose = digest(engine.encode(), options.encode(), task.probes.digest().encode(), *_edges_of_file(topology))
+    may_change = [*_own_method(task), *_edges_of_file(topology)]
+    whose = digest(engine.encode(), options.encode(), task.probes.digest().encode(), *may_change)
     return Checkpoints(folder.path / CHECKPOINTS, whose)
+
+
+def _own_method(task: Task) -> list[bytes]:
+    """What a user's own method declares, which may have changed since; the project's own go by their names."""
+    method = method_of(task.federation)
+    return [] if method.name in METHODS else [method.agreed_value().encode()]
 
 
 def _edges_of_file(topology: Topology) -> list[bytes]:

@@ -25,8 +25,11 @@ from p2p_tally import (
 from p2p_tally.config import EngineName, ServiceSettings, write_options
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.learning.consensus import histogram, mean_top_k
+from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.setup import prepare
 from p2p_tally.runner.launch.launcher import launch
+from p2p_tally.runner.runs.folder import RunFolder
+from p2p_tally.runner.simulation.checkpoints import checkpoints_of
 
 ENGINES: tuple[EngineName, ...] = ("exact", "stacked")
 
@@ -136,11 +139,11 @@ def test_model_and_data_as_objects(engine: EngineName) -> None:
     federation = Federation(data=data, model=net, nodes=3, rounds=20, lr=0.05, warmup=2, partition="iid")
     run = simulate(federation, engine=engine)
     assert run.summary()["method"] == "tally"
-    assert run.made.parameters == 12
+    assert run.provenance.parameters == 12
     assert run.accuracy[-1].mean() > 70
     probes = Source(data.train, None, classes=3, input_shape=(3,), holdout=0)
     other = simulate(federation.model_copy(update={"probes": probes}), engine=engine)
-    assert other.made.probes == 200
+    assert other.provenance.probes == 200
 
 
 def test_an_object_that_can_be_imported_is_kept_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,3 +262,23 @@ def test_a_row_whose_functions_do_not_fit_is_refused_before_the_run(row: Method,
 def test_a_row_that_fits_is_tried_and_taken() -> None:
     row = Method("x", sends=Sends.TOP_K, answer=top_k, target=mean_top_k, learns_from_probes=True)
     assert prepare(Federation(method=row, top_k=2)).federation.method is row
+
+
+def test_checkpoints_of_an_edited_method_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path of the row stays the same; what it declares does not. How it is shown does not matter."""
+    monkeypatch.syspath_prepend(tmp_path)
+    row = own("mine", "tally")
+    (tmp_path / "edited_method.py").write_text("ROW = None\n")
+    import edited_method
+
+    def whose(row: Method) -> str:
+        monkeypatch.setattr(edited_method, "ROW", row)
+        task = prepare(Federation(method="edited_method:ROW", nodes=2, rounds=2))
+        folder = RunFolder(tmp_path / str(len(list(tmp_path.iterdir()))))
+        topology = make_topology(task.federation)
+        found = checkpoints_of(folder, task, topology, "exact").federation
+        folder.close()
+        return found
+
+    assert whose(row) == whose(replace(row, colour="#123456"))
+    assert whose(row) != whose(replace(row, waits=False))
