@@ -59,6 +59,8 @@ class Peer:
 
     def on(self, event: Event) -> None:
         before, self.presence = self.presence, NEXT[event][self.presence]
+        if event in (Event.LINK_UP, Event.LINK_UP_EARLY, Event.LINK_DOWN):
+            self.withdrawn = 0  # what was said of a merge ends with the link that it was said over
         if self.presence is not before and self.on_change is not None:
             self.on_change()
 
