@@ -50,7 +50,7 @@ class Peer:
     playing: bool = False  # it said that it plays rounds
     finished: bool = False  # it said goodbye after the last round
     joined: int = 0  # it plays the rounds after this one
-    seen: int = 0  # the furthest round that it sent something for itself; 0: none
+    seen: int = 0  # the furthest round that it has shown itself to be in, by what it sent itself; 0: none
     withdrawn: int = 0  # the last merge that it gave up; 0: none
     missed: int = 0  # deadlines that it let pass
     messages: int = 0  # that came over its link, whatever became of them
@@ -89,7 +89,7 @@ class Peer:
         self.messages += 1
 
     def has_reached(self, round: int) -> bool:
-        """It sent something for this round; whether that is further than it was known to be."""
+        """It is in this round, or past it; whether that is further than it was known to be."""
         further = round > self.seen
         self.seen = max(self.seen, round)
         return further

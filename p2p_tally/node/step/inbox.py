@@ -159,20 +159,26 @@ class Inbox:
         if arrival in IN_TIME:
             known.on(Event.SPOKE)
         place = self._waits.place
-        if known.has_reached(round) and place is not None and place[0] is Stage.ANNOUNCE and place[1] < round:
-            self._waits.forgive(peer)  # it does not merge: a link keeps its messages in order
+        if known.has_reached(round) and place is not None and place[1] < round:
+            self._waits.will_not_come(peer)  # a link keeps its messages in order: it has sent all of that round
         return arrival
 
     # --- what peers say of themselves
 
     def _accept_here(self, peer: NodeName, round: int) -> None:
-        self._roster[peer].plays_after(round)
+        known = self._roster[peer]
+        if not known.is_there:
+            log.info("plays again, from round %d on", round + 1, extra={"event": "plays-again", "peer": peer})
+            self._announcer.welcome(peer, round)
+        known.plays_after(round)
+        known.has_reached(round)
         self._waits.sign_of_life(peer)
         place = self._waits.place
         if place is not None and place[1] <= round:
             self._waits.forgive(peer)  # it is past what is waited for here
 
     def _accept_waiting(self, peer: NodeName, message: Waiting) -> None:
+        self._roster[peer].has_reached(message.round)
         self._waits.sign_of_life(peer)
         place = self._waits.place
         if place is not None and has_passed((message.at, message.round), place):

@@ -48,7 +48,8 @@ class Waits:
         """The items of one stage of a round, in order of name: all that came until everybody awaited had sent theirs,
         or the time was up."""
         welcome = list(welcome)
-        self._barrier.open(stage, place, welcome, self._awaited(stage, place[0], welcome))
+        awaited = self._awaited(stage, place[0], welcome)  # asked first: opening takes what came early
+        self._barrier.open(stage, place, welcome, awaited)
         try:
             if patience is None:
                 await self._fill(None)
@@ -63,7 +64,14 @@ class Waits:
         if stage is not Stage.VOTE:
             return [peer for peer in welcome if self._roster[peer].is_awaited(stage, round)]
         reachable = set(self._votes.reachable(round))
-        return [peer for peer in welcome if peer in reachable and self._votes.awaits(peer, round)]
+        awaited = [peer for peer in welcome if peer in reachable and self._votes.awaits(peer, round)]
+        return [peer for peer in awaited if not self._has_lost_vote(peer, round)]
+
+    def _has_lost_vote(self, peer: NodeName, round: int) -> bool:
+        """Whether a peer's vote went out before this node could take it: before there was a link, or before this node
+        began. A link keeps its messages in order, so that a peer in this round has sent its vote of it."""
+        sent = self._roster[peer].seen >= round and not self._votes.relayed
+        return sent and not self._barrier.holds(peer, Stage.VOTE, (round, 0))
 
     async def _wait(self, patience: float, round: int, stage: Stage) -> None:
         """Wait for the awaited, and give up on those whose time is up. Twice in each deadline this node says that it
