@@ -80,6 +80,10 @@ class Barrier:
         ahead = place[0] >= self._round and place > self._passed.get(stage, (0, 0))
         return peer in self._peers and ahead and peer not in held.get(place, ()) and self._has_room(peer, stage)
 
+    def holds(self, peer: NodeName, stage: Stage, place: Place) -> bool:
+        """Whether something of this peer came early for a place that has not been opened."""
+        return peer in self._early[stage].get(place, ())
+
     def _has_room(self, peer: NodeName, stage: Stage) -> bool:
         most = HELD_AHEAD if stage is Stage.VOTE or stage is Stage.ANNOUNCE else RUNS_HELD_AHEAD
         return sum(peer in entries for entries in self._early[stage].values()) < most

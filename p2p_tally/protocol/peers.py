@@ -50,7 +50,7 @@ class Peer:
     playing: bool = False  # it said that it plays rounds
     finished: bool = False  # it sent a Bye after the last round
     joined: int = 0  # it plays the rounds after this one
-    seen: int = 0  # the highest round for which it sent something over its own link; 0: none
+    seen: int = 0  # the highest round that it is known to be in, by what came over its own link; 0: none
     withdrawn: int = 0  # the round of the last merge that it gave up; 0: none
     missed: int = 0  # how often its message did not come before the deadline
     messages: int = 0  # how many messages came over its link, accepted or not
@@ -59,6 +59,8 @@ class Peer:
 
     def on(self, event: Event) -> None:
         before, self.presence = self.presence, NEXT[event][self.presence]
+        if event in (Event.LINK_UP, Event.LINK_UP_EARLY, Event.LINK_DOWN):
+            self.withdrawn = 0  # what was said of a merge ends with the link that it was said over
         if self.presence is not before and self.on_change is not None:
             self.on_change()
 
@@ -87,7 +89,7 @@ class Peer:
         self.messages += 1
 
     def note_round(self, round: int) -> bool:
-        """It sent something for this round. Returns whether this is a higher round than was known."""
+        """It is in this round, or past it. Returns whether this is a higher round than was known."""
         further = round > self.seen
         self.seen = max(self.seen, round)
         return further

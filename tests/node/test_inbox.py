@@ -288,16 +288,29 @@ async def test_whoever_speaks_of_a_later_round_announces_no_merge_of_this_one() 
     assert await gather(receiver, 6, stage=Stage.ANNOUNCE, welcome=(A,)) == {}
 
 
-async def test_votes_of_a_later_round_do_not_end_the_wait_for_votes_of_this_one() -> None:
+@pytest.mark.parametrize("message", [Vote(6, ballot(1)), Waiting(4, Stage.VOTE), Here(4)])
+async def test_a_vote_that_went_out_before_it_could_be_taken_is_not_awaited(message: Message) -> None:
+    """A node that comes back hears from peers in rounds whose votes went out before there was a link, or found no
+    room: they will not come again."""
     receiver = Receiver()
-    came = await gather(
-        receiver,
-        4,
-        lambda: deliver(receiver, A, Vote(5, ballot(1))),
-        lambda: deliver(receiver, A, Vote(4, ballot(3))),
-        welcome=(A,),
-    )
-    assert values(came) == {A: [3] * 4}
+    deliver(receiver, A, message)
+    deliver(receiver, B, Vote(4, ballot(2)))
+    deliver(receiver, B, Vote(5, ballot(2)))
+    deliver(receiver, B, Vote(6, ballot(2)))  # no room for this one
+    assert set(await gather(receiver, 4, welcome=(A, B))) == {B}
+    assert set(await gather(receiver, 5, lambda: deliver(receiver, A, Vote(5, ballot(1))), welcome=(A, B))) >= {B}
+    assert A not in await gather(receiver, 6, welcome=(B,))
+    assert not receiver.roster.missed
+
+
+@pytest.mark.parametrize("stage", [Stage.VOTE, Stage.SCATTER, Stage.GATHER, Stage.VECTOR])
+async def test_whoever_is_in_a_later_round_sends_nothing_more_of_this_one(stage: Stage) -> None:
+    """A link keeps its messages in order. What was sent before there was a link is lost, and is not waited for."""
+    receiver = Receiver()
+    later = lambda: deliver(receiver, A, Vote(5, ballot(1)))  # noqa: E731
+    assert await gather(receiver, 4, later, stage=stage, welcome=(A,)) == {}
+    assert not receiver.roster.missed
+    assert values(await gather(receiver, 5, welcome=(A,))) == {A: [1] * 4}
 
 
 async def test_withdraw_before_the_merge_begins_here() -> None:

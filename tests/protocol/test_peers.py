@@ -91,6 +91,16 @@ def test_a_merge_given_up_is_that_merge_alone(stage: Stage, round: int, awaited:
     assert peer.is_awaited(stage, round) is awaited
 
 
+@pytest.mark.parametrize("end", [[Event.LINK_DOWN, Event.SPOKE], [Event.LINK_UP], [Event.LINK_UP_EARLY, Event.SPOKE]])
+def test_a_merge_given_up_is_forgotten_with_the_link(end: list[Event]) -> None:
+    """Somebody who came in a peer's name for a moment must not keep it out of later merges."""
+    peer = Peer()
+    peer.withdrew(80)
+    for event in end:
+        peer.on(event)
+    assert peer.is_awaited(Stage.SCATTER, 80)
+
+
 @pytest.mark.parametrize(("stage", "awaited"), [(Stage.ANNOUNCE, False), (Stage.VOTE, True), (Stage.SCATTER, True)])
 def test_one_that_has_sent_something_of_a_later_round_announces_nothing(stage: Stage, awaited: bool) -> None:
     peer = Peer()

@@ -22,7 +22,7 @@ from p2p_tally.node.links.handshake import HANDSHAKE_SECONDS, refuse, shake_hand
 from p2p_tally.node.links.link import REFUSED_DELAY, Link, backoff
 from p2p_tally.node.links.sockets import KernelCount, watch_for_silence
 from p2p_tally.node.links.state import LinkState
-from p2p_tally.node.links.strangers import Strangers
+from p2p_tally.node.links.strangers import Stranger, Strangers, http_log
 from p2p_tally.node.links.transport import Events, dials
 from p2p_tally.protocol.frames import HELLO_BYTES, Limits
 from p2p_tally.protocol.messages import Hello
@@ -76,7 +76,7 @@ class WebSocketTransport:
     async def start(self, events: Events) -> None:
         self._events = events
         loop = asyncio.get_running_loop()
-        self._server = web.Server(self._answer)
+        self._server = web.Server(self._answer, logger=http_log, access_log=None)
         try:
             if self.inherited is not None:
                 self._listener = await loop.create_server(self._accept, sock=self.inherited)
@@ -234,15 +234,16 @@ class WebSocketTransport:
 
     # --- answering
 
-    def _accept(self) -> web.RequestHandler:
+    def _accept(self) -> Stranger:
         """A protocol for a new connection."""
         assert self._server is not None
-        handler = self._server()
-        self._strangers.add(handler)
-        return handler
+        return Stranger(self._server(), self._strangers)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = web.WebSocketResponse(max_msg_size=self._limit, compress=False, autoclose=False)
+        if "Origin" in request.headers:  # a page in somebody's browser; no node sends it
+            self._refused(None, HandshakeError("a page in a browser", reason="origin"))
+            return web.Response(status=403, text="p2p-tally node: not for browsers\n")
         if request.path != PATH or not connection.can_prepare(request).ok:
             return web.Response(status=404, text="p2p-tally node\n")
         await connection.prepare(request)

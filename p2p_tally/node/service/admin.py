@@ -1,5 +1,6 @@
 """The admin address of a node: /healthz, /readyz, /status (JSON), /metrics (Prometheus). Read only."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
@@ -45,6 +46,9 @@ def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[
     }
 
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
 class Admin:
     """A small HTTP server beside the node."""
 
@@ -53,12 +57,21 @@ class Admin:
         self._node = node
         self._transport = transport
         self._metrics = metrics
-        app = web.Application()
+        app = web.Application(middlewares=[self._check_host])
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/status", self._status)
         app.router.add_get("/metrics", self._scrape)
         self._runner = web.AppRunner(app, access_log=None)
+
+    @web.middleware
+    async def _check_host(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """A page in a browser can give a name of its own this machine's address (DNS rebinding) and read what only this
+        machine should. So at a loopback address only that address and localhost are answered."""
+        host = request.host.rpartition(":")[0] or request.host
+        if self.address.loopback and not Address(host.strip("[]"), 0).loopback:
+            return web.Response(status=403, text="the Host header names another machine\n")
+        return await handler(request)
 
     async def start(self) -> None:
         await self._runner.setup()

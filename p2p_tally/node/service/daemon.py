@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -287,7 +288,7 @@ class Daemon:
 
     def _begin(self, hellos: list[Hello]) -> None:
         """Load the checkpoint that matches the rounds of the neighbours."""
-        load, round = starting_point(self.kept_rounds, hellos)
+        load, round = starting_point(self.kept_rounds, [self._up_to_date(hello) for hello in hellos])
         if self.resume_round is None and not round and len(self.kept_rounds) > 1:
             log.warning(
                 "no checkpoint of a round that all neighbours have: beginning anew", extra={"event": "no-common-round"}
@@ -304,6 +305,11 @@ class Daemon:
         self.node.position.move_to(round)
         if round:
             log.info("going on after round %d, from checkpoint %d", round, load, extra={"event": "resumed"})
+
+    def _up_to_date(self, hello: Hello) -> Hello:
+        """A hello is as old as its link. What the peer has sent since then shows that it is in a later round."""
+        seen = self.node.step.roster[NodeName(hello.name)].seen
+        return replace(hello, round=max(hello.round, seen - 1))
 
     def _result(self) -> dict[str, Any]:
         """The last line that a daemon prints: its part of the summary of the run."""

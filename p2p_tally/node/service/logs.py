@@ -22,10 +22,10 @@ class RationFilter(logging.Filter):
         self._last: dict[tuple[Any, ...], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        event = getattr(record, "event", None)
-        if event is None or record.levelno < logging.WARNING:
-            return True
-        key = event, getattr(record, "peer", None), getattr(record, "reason", None)
+        event, peer = getattr(record, "event", None), getattr(record, "peer", None)
+        if event is None or (record.levelno < logging.WARNING and peer is None):
+            return True  # nobody else has caused it
+        key = event, peer, getattr(record, "reason", None)
         now = self._clock()
         last, held = self._last.get(key, (-RATION_SECONDS, 0))
         if now - last < RATION_SECONDS:

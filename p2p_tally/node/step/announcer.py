@@ -49,6 +49,12 @@ class Announcer:
     def here_to(self, peer: NodeName) -> None:
         self._outbox.broadcast([peer], Here(self._position.round))
 
+    def welcome(self, peer: NodeName, round: int) -> None:
+        """A peer plays again, after this round. If that is past, tell it where this node is: what it knows is as old as
+        its links, and the others would wait for it."""
+        if self._position.round > round:
+            self.here_to(peer)
+
     def bye(self) -> None:
         self._tell_all(Bye(self._position.round))
         self._votes.end()

@@ -161,20 +161,26 @@ class Inbox:
         if arrival in IN_TIME:
             known.on(Event.SPOKE)
         place = self._waits.place
-        if known.note_round(round) and place is not None and place[0] is Stage.ANNOUNCE and place[1] < round:
-            self._waits.stop_awaiting(peer)  # messages are in order, so it will not announce this merge
+        if known.note_round(round) and place is not None and place[1] < round:
+            self._waits.will_not_come(peer)  # messages are in order, so it has sent all that it will of that round
         return arrival
 
     # --- what peers say about themselves
 
     def _accept_here(self, peer: NodeName, round: int) -> None:
-        self._roster[peer].plays_after(round)
+        known = self._roster[peer]
+        if not known.is_there:
+            log.info("plays again, from round %d on", round + 1, extra={"event": "plays-again", "peer": peer})
+            self._announcer.welcome(peer, round)
+        known.plays_after(round)
+        known.note_round(round)
         self._waits.sign_of_life(peer)
         place = self._waits.place
         if place is not None and place[1] <= round:
             self._waits.stop_awaiting(peer)  # it joins after this round
 
     def _accept_waiting(self, peer: NodeName, message: Waiting) -> None:
+        self._roster[peer].note_round(message.round)
         self._waits.sign_of_life(peer)
         place = self._waits.place
         if place is not None and has_passed((message.at, message.round), place):

@@ -48,7 +48,8 @@ class Waits:
         """Wait until all awaited peers have sent their items of a stage, or the time is up. Returns what came, in order
         of name. Items from any `accepted` peer are recorded, awaited or not."""
         accepted = list(accepted)
-        self._barrier.open(stage, place, accepted, self._awaited(stage, place[0], accepted))
+        awaited = self._awaited(stage, place[0], accepted)  # asked first: opening takes what came early
+        self._barrier.open(stage, place, accepted, awaited)
         try:
             if seconds is None:
                 await self._fill(None)
@@ -63,7 +64,14 @@ class Waits:
         if stage is not Stage.VOTE:
             return [peer for peer in accepted if self._roster[peer].is_awaited(stage, round)]
         reachable = set(self._votes.reachable(round))
-        return [peer for peer in accepted if peer in reachable and self._votes.awaits(peer, round)]
+        awaited = [peer for peer in accepted if peer in reachable and self._votes.awaits(peer, round)]
+        return [peer for peer in awaited if not self._has_lost_vote(peer, round)]
+
+    def _has_lost_vote(self, peer: NodeName, round: int) -> bool:
+        """Whether a peer sent its vote before this node could receive it: before there was a link, or before this node
+        began. A link keeps messages in order, so a peer that is in this round has sent its vote of it."""
+        sent = self._roster[peer].seen >= round and not self._votes.relayed
+        return sent and not self._barrier.holds(peer, Stage.VOTE, (round, 0))
 
     async def _wait(self, seconds: float, round: int, stage: Stage) -> None:
         """Wait for the awaited peers, and give up on those whose time is up. Twice in each timeout this node tells the

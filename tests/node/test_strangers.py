@@ -1,0 +1,176 @@
+"""What somebody who is no neighbour can cost a node: a few bytes, a short time, one line in the log."""
+
+import asyncio
+import logging
+import socket
+import struct
+from pathlib import Path
+
+import aiohttp
+import pytest
+from conftest import make_daemons, small
+from test_faults import daemon_listens, federation_with_fake
+
+from p2p_tally.node.links import handshake, strangers
+from p2p_tally.node.links.strangers import BUDGET
+from p2p_tally.node.service.daemon import Daemon
+from p2p_tally.node.service.logs import RationFilter
+
+REQUEST = b"GET /p2p-tally HTTP/1.1\r\nHost: x\r\n"
+
+
+async def connect(daemon: Daemon) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    address = daemon.transport.listen
+    return await asyncio.open_connection(address.host, address.port)
+
+
+async def is_cut(reader: asyncio.StreamReader) -> bool:
+    """The other end is gone, with or without an answer."""
+    async with asyncio.timeout(10):
+        try:
+            await reader.read()
+        except ConnectionError:
+            return True
+    return reader.at_eof()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time for a handshake is no help here."""
+    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 600.0)
+
+
+async def flood(writer: asyncio.StreamWriter, piece: bytes, most: int) -> int:
+    """Write until the other end is gone; how many bytes that took, at most so many."""
+    sent = 0
+    try:
+        while sent < most:
+            writer.write(piece)
+            await writer.drain()
+            sent += len(piece)
+    except ConnectionError:
+        pass
+    return sent
+
+
+@pytest.mark.parametrize(
+    "piece", [b"X-A: " + b"a" * 200 + b"\r\n", b"a" * 4096, b"\x00" * 1024], ids=["headers", "one line", "garbage"]
+)
+async def test_endless_headers_are_cut_at_the_budget(
+    piece: bytes, tmp_path: Path, patient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with federation_with_fake(tmp_path) as (_, daemons):
+        daemon = daemons[0]
+        running = asyncio.create_task(daemon.run())
+        await daemon_listens(daemon)
+        reader, writer = await connect(daemon)
+        writer.write(REQUEST)
+        # What is under way in the buffers of two sockets comes on top of the budget.
+        async with asyncio.timeout(20):
+            assert await flood(writer, piece, most=1 << 26) < BUDGET + (1 << 23)
+        assert await is_cut(reader)
+        writer.close()
+        assert not any(record.exc_info for record in caplog.records)
+        daemon.stop()
+        await running
+        daemons[1].worker.shutdown()
+
+
+async def test_connections_that_are_aborted_leave_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Gone without a goodbye, at once, after the request, and in the middle of the handshake."""
+    upgrade = REQUEST + (
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    async with federation_with_fake(tmp_path) as (_, daemons):
+        daemon = daemons[0]
+        running = asyncio.create_task(daemon.run())
+        await daemon_listens(daemon)
+        with caplog.at_level(logging.WARNING):
+            for said in (b"", REQUEST, upgrade, b"\x16\x03\x01\x02\x00\x01") * 15:
+                _, writer = await connect(daemon)
+                reset = struct.pack("ii", 1, 0)  # close sends a reset
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                writer.write(said)
+                await writer.drain()
+                writer.transport.abort()
+            await daemon_listens(daemon)  # all of these have been seen to
+        assert not any(record.exc_info for record in caplog.records)
+        daemon.stop()
+        await running
+        daemons[1].worker.shutdown()
+
+
+async def test_one_address_pushes_out_only_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "MOST_FROM_ONE_ADDRESS", 3)
+    async with federation_with_fake(tmp_path) as (_, daemons):
+        daemon = daemons[0]
+        running = asyncio.create_task(daemon.run())
+        await daemon_listens(daemon)
+        address = daemon.transport.listen
+        other, _ = await asyncio.open_connection(address.host, address.port, local_addr=("127.0.0.2", 0))
+        many = [await connect(daemon) for _ in range(6)]
+        assert [await is_cut(reader) for reader, _ in many[:3]] == [True] * 3
+        alive = [reader for reader, _ in many[3:]] + [other]
+        done, _ = await asyncio.wait([asyncio.create_task(reader.read(1)) for reader in alive], timeout=0.2)
+        assert not done
+        daemon.stop()
+        await running
+        daemons[1].worker.shutdown()
+
+
+async def test_a_page_in_a_browser_is_refused(tmp_path: Path) -> None:
+    async with federation_with_fake(tmp_path) as (_, daemons), aiohttp.ClientSession() as session:
+        daemon = daemons[0]
+        running = asyncio.create_task(daemon.run())
+        await daemon_listens(daemon)
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await session.ws_connect(f"http://{daemon.transport.listen}/p2p-tally", origin="https://example.org")
+        assert refused.value.status == 403
+        assert daemon.transport.refusals == {"origin": 1}
+        daemon.stop()
+        await running
+        daemons[1].worker.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.0.0.1:7101", 200),
+        ("localhost:7101", 200),
+        ("[::1]:7101", 200),
+        ("example.org", 403),
+        ("example.org:7101", 403),
+        ("127.0.0.1.example.org:7101", 403),
+        ("192.0.2.1", 403),
+    ],
+)
+async def test_the_admin_address_answers_to_its_own_name_only(host: str, status: int, tmp_path: Path) -> None:
+    daemons = make_daemons(small(nodes=2), tmp_path, admin="127.0.0.1:0")
+    alone = daemons[1]
+    assert alone.admin is not None
+    await alone.admin.start()
+    url = f"http://{alone.admin.address}/healthz"
+    async with aiohttp.ClientSession() as session, session.get(url, headers={"Host": host}) as answer:
+        assert answer.status == status
+    await alone.admin.close()
+    for daemon in daemons:
+        daemon.worker.shutdown()
+        daemon.transport.inherited.close()
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING])
+def test_a_line_that_a_peer_can_cause_is_rationed(level: int) -> None:
+    ration = RationFilter(clock=lambda: 0.0)
+
+    def passes(**extra: str) -> bool:
+        record = logging.LogRecord("p2p_tally", level, __file__, 1, "link up", (), None)
+        record.__dict__.update(extra)
+        return ration.filter(record)
+
+    assert [passes(event="link-up", peer="node-1") for _ in range(3)] == [True, False, False]
+    assert passes(event="link-up", peer="node-2")
+    assert [passes(event="round") for _ in range(2)] == [True, level < logging.WARNING]
