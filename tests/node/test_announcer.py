@@ -46,7 +46,7 @@ class Route:
 
     announce = tell
 
-    def urge(self, round: int) -> None:
+    def long_wait(self, round: int) -> None:
         self.urged.append(round)
 
     def end(self) -> None:
@@ -58,8 +58,8 @@ class Speaker:
 
     def __init__(self, *, relayed: bool = False, schedule: Schedule = STAYS) -> None:
         network = MemoryNetwork()
-        self.doors: dict[NodeName, Any] = {name: Door() for name in (A, B, FAR)}
-        network.doors.update(self.doors)
+        self.receivers: dict[NodeName, Any] = {name: Door() for name in (A, B, FAR)}
+        network.receivers.update(self.receivers)
         transport = MemoryTransport(network, ME)
         self.position = Position(Federation(rounds=10, warmup=0))
         self.votes: Any = Route(relayed)
@@ -71,8 +71,8 @@ class Speaker:
     @property
     def heard(self) -> dict[NodeName, list[Message]]:
         """By everybody that heard anything, since the last look."""
-        heard = {name: door.heard for name, door in self.doors.items() if door.heard}
-        for door in self.doors.values():
+        heard = {name: door.heard for name, door in self.receivers.items() if door.heard}
+        for door in self.receivers.values():
             door.heard = []
         return heard
 

@@ -62,12 +62,12 @@ async def test_an_attempt_that_fails_ends_the_opening_but_not_a_refusal(link: Li
     assert link.state == "refused"
 
 
-async def test_whoever_watches_sees_that_the_wish_changed(link: LinkState) -> None:
-    assert not link.wish_changed.is_set()
+async def test_whoever_watches_sees_that_the_wanted_changed(link: LinkState) -> None:
+    assert not link.wanted_changed.is_set()
     link.want(False, linked=False)
-    assert link.wish_changed.is_set()
-    link.watch_wish()
-    assert not link.wish_changed.is_set()
+    assert link.wanted_changed.is_set()
+    link.watch_wanted()
+    assert not link.wanted_changed.is_set()
 
 
 async def test_one_task_dials_at_a_time(link: LinkState) -> None:

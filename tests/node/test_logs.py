@@ -57,11 +57,11 @@ def test_other_events_and_peers_have_rations_of_their_own() -> None:
             assert passes(ration, event=event, peer=peer) is None
 
 
-def test_what_is_no_warning_or_has_no_event_is_not_rationed() -> None:
+def test_what_nobody_else_causes_or_has_no_event_is_not_rationed() -> None:
     ration = RationFilter(Clock())
     for _ in range(3):
         assert passes(ration) == "x is 5"
-        assert passes(ration, event="link-up", peer="a", level=logging.INFO) == "x is 5"
+        assert passes(ration, event="round", level=logging.INFO) == "x is 5"
         assert passes(ration, event="failed", level=logging.ERROR, peer=str(_)) == "x is 5"
 
 

@@ -320,7 +320,7 @@ class SlowNetwork(MemoryNetwork):
             frame = await queue.get()
             for _ in range(self._generator.randint(0, turns)):
                 await asyncio.sleep(0)
-            self.doors[receiver].deliver(sender, frame)
+            self.receivers[receiver].deliver(sender, frame)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -13,7 +13,7 @@ from p2p_tally.node.links.state import LinkState
 from p2p_tally.node.position import Position
 from p2p_tally.node.service import startup
 from p2p_tally.node.service.startup import Startup
-from p2p_tally.protocol import rollcall
+from p2p_tally.protocol import start_wait
 from p2p_tally.protocol.messages import Hello
 from p2p_tally.protocol.peers import Roster
 from p2p_tally.topologies import build
@@ -62,7 +62,7 @@ class Links:
         assert self._happenings, "it still waits"
         self._happenings.pop(0)()
 
-    def look_again(self) -> None:
+    def notify_change(self) -> None:
         self.looked_again += 1
 
     def play(self) -> None:
@@ -151,7 +151,7 @@ async def test_who_plays_has_met_its_neighbours_so_they_were_there(monkeypatch: 
 
 
 async def test_who_comes_to_others_at_play_gives_the_rest_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollcall, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(start_wait, "LATE_SECONDS", 0.0)
     node = Beginner(patience=None)
     gone = await node.begins_after(lambda: node.links.up(A, running=False), lambda: node.links.up(B, running=True))
     assert gone == []  # node-3 may be on its way
@@ -178,7 +178,7 @@ async def test_one_that_is_asked_to_stop_stops_waiting() -> None:
 async def test_the_operator_is_told_for_whom_it_waits_and_why(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(rollcall, "FIRST_REMINDER_SECONDS", 0.0)
+    monkeypatch.setattr(start_wait, "FIRST_REMINDER_SECONDS", 0.0)
     node = Beginner()
     node.links.up(B)
     node.links.peers[C].unreachable("nobody listens")

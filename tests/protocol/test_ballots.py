@@ -312,8 +312,8 @@ def test_labels_are_asked_for_where_they_change_the_bytes(form: Form) -> None:
 def test_a_model_that_has_diverged_has_no_ballot(bad: float) -> None:
     soft = np.full((3, 4), 0.25, np.float32)
     indices, likeliest = np.array([[0, 1]] * 3), np.full((3, 2), 0.5, np.float32)
-    assert BallotFormat.can_say(soft) and BallotFormat.can_say((indices, likeliest))
-    assert BallotFormat.can_say(np.array([0, 1, 2]))
+    assert BallotFormat.can_encode(soft) and BallotFormat.can_encode((indices, likeliest))
+    assert BallotFormat.can_encode(np.array([0, 1, 2]))
     soft[1, 2] = likeliest[2, 1] = bad
-    assert not BallotFormat.can_say(soft)
-    assert not BallotFormat.can_say((indices, likeliest))
+    assert not BallotFormat.can_encode(soft)
+    assert not BallotFormat.can_encode((indices, likeliest))

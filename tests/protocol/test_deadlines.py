@@ -78,7 +78,7 @@ def test_its_size_does_not_follow_the_rounds() -> None:
     sizes = []
     for _ in range(3):
         for _ in range(REMEMBERED):
-            deadlines.saw(5.0)
+            deadlines.observe(5.0)
         sizes.append(len(pickle.dumps(deadlines)))
     assert sizes[0] == sizes[1] == sizes[2]
 
