@@ -61,8 +61,8 @@ def build(name: str, members: Sequence[str], *, degree: int | None = None, seed:
 
 
 def _look_up(name: str) -> tuple[Row, str]:
-    word, colon, argument = name.partition(":")
-    row = ROWS.get(word)
+    base, colon, argument = name.partition(":")
+    row = ROWS.get(base)
     if row is None or bool(colon) != bool(row.argument) or (colon and not argument):
         raise TopologyError(f"topology {name!r} is unknown; accepted: {', '.join(NAMES)}")
     return row, argument
