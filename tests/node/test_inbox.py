@@ -35,6 +35,20 @@ SOON = 0.02  # a deadline that a test lets pass
 GUARD = 5.0  # what should end at once is cut off here, and fails
 
 
+class Neighbour:
+    """The other end of a link: it keeps what it hears, and answers where a test wants it."""
+
+    def __init__(self) -> None:
+        self.heard: list[Message] = []
+        self.answer: Callable[[Message], object] = lambda _: None
+
+    def deliver(self, _peer: NodeName, frame: bytes) -> bool:
+        message = frames.decode(frame, Limits.of(BALLOTS.largest, 4, merging=True))
+        self.heard.append(message)
+        self.answer(message)
+        return True
+
+
 class Receiver:
     """The incoming side of one node with three neighbours."""
 
@@ -46,13 +60,16 @@ class Receiver:
         bytes_received: Callable[[NodeName], int | None] = lambda _: None,
     ) -> None:
         topology = Topology("star", [ME, A, B, C], Schedule(lambda _: [(0, 1), (0, 2), (0, 3)]))
-        position = Position(Federation(rounds=rounds, warmup=0))
-        transport = MemoryTransport(MemoryNetwork(), ME)
+        self.position = Position(Federation(rounds=rounds, warmup=0))
+        network = MemoryNetwork()
+        self.neighbours: dict[NodeName, Any] = {peer: Neighbour() for peer in (A, B, C)}
+        network.doors.update(self.neighbours)
+        transport = MemoryTransport(network, ME)
         self.ledger = Ledger()
         outbox = Outbox(ME, transport, self.ledger)
         self.roster = Roster([A, B, C])
         votes = DirectVotes(ME, topology, outbox, self.roster)
-        announcer = Announcer(ME, topology, transport, outbox, votes, position, lambda: 0.0)
+        announcer = Announcer(ME, topology, transport, outbox, votes, self.position, lambda: 0.0)
         self.waits = Waits(self.roster, votes, bytes_received, announcer.waiting)
         limits = Limits.of(ballots.largest, 4, merging=True)
         self.inbox = Inbox(self.roster, votes, self.waits, announcer, self.ledger, limits, ballots, labels, rounds)
@@ -502,3 +519,62 @@ async def test_whole_messages_beside_the_awaited_ballot_earn_no_time() -> None:
     receiver = Receiver(bytes_received=received)
     assert await gather(receiver, 1, patience=SOON, welcome=(A,)) == {}
     assert looks <= 3, "half way, at the deadline; every half deadline until the tenth where each byte counts"
+
+
+async def test_whoever_waits_at_the_same_place_has_sent_its_own_which_was_lost() -> None:
+    receiver = Receiver()
+    assert await gather(receiver, 2, lambda: deliver(receiver, A, Waiting(2, Stage.VOTE)), welcome=(A,)) == {}
+    waiting = lambda: deliver(receiver, A, Waiting(3, Stage.VOTE))  # noqa: E731
+    assert await gather(receiver, 2, waiting, stage=Stage.SCATTER, welcome=(A,)) == {}
+    assert not receiver.roster.silent and not receiver.roster.missed  # it is there, and next time it is awaited
+
+
+async def test_whoever_waits_further_back_is_still_awaited() -> None:
+    receiver = Receiver()
+    came = await gather(
+        receiver,
+        2,
+        lambda: deliver(receiver, A, Waiting(1, Stage.GATHER)),
+        lambda: deliver(receiver, A, Vote(2, ballot(1))),
+        welcome=(A,),
+    )
+    assert set(came) == {A}
+
+
+async def test_one_that_waits_is_answered_by_a_node_that_is_not_so_far() -> None:
+    receiver = Receiver()
+    receiver.position.move_to(2)
+    deliver(receiver, A, Waiting(2, Stage.VOTE))
+    assert receiver.neighbours[A].heard == []
+    deliver(receiver, A, Waiting(3, Stage.VOTE))
+    assert receiver.neighbours[A].heard == [Here(2)]
+
+
+async def test_whoever_is_past_what_is_waited_for_is_not_awaited() -> None:
+    receiver = Receiver()
+    assert await gather(receiver, 4, lambda: deliver(receiver, A, Here(4)), welcome=(A,)) == {}
+    came = await gather(
+        receiver,
+        5,
+        lambda: deliver(receiver, A, Here(4)),
+        lambda: deliver(receiver, A, Vote(5, ballot(1))),
+        welcome=(A,),
+    )
+    assert set(came) == {A}
+    assert not receiver.roster.missed
+
+
+@pytest.mark.parametrize("sign", [Here(0), Waiting(1, Stage.ANNOUNCE)])
+async def test_a_peer_that_answers_is_given_more_time_but_not_for_ever(
+    sign: Message, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever waits says so twice in a deadline; a answers each time, b never."""
+    receiver = Receiver()
+    receiver.neighbours[A].answer = lambda heard: isinstance(heard, Waiting) and deliver(receiver, A, sign)
+    with caplog.at_level(logging.WARNING):
+        assert await gather(receiver, 2, patience=SOON, welcome=(A, B)) == {}
+    assert [record.getMessage().rpartition(" for ")[2] for record in caplog.records] == ["b", "a"]
+    assert receiver.roster.missed == {A: 1, B: 1}
+    heard = [message for message in receiver.neighbours[A].heard if isinstance(message, Waiting)]
+    assert set(heard) == {Waiting(2, Stage.VOTE)}
+    assert 4 <= len(heard) <= 20  # ten deadlines at most
