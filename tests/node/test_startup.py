@@ -16,7 +16,7 @@ from p2p_tally.node.service.startup import Startup
 from p2p_tally.protocol import start_wait
 from p2p_tally.protocol.messages import Hello
 from p2p_tally.protocol.peers import Roster
-from p2p_tally.topologies import build
+from p2p_tally.topologies import Schedule, Topology, build
 
 ME, A, B, C = (NodeName(f"node-{rank}") for rank in range(4))
 
@@ -72,13 +72,14 @@ class Links:
 class Beginner:
     """A node that is about to begin."""
 
-    def __init__(self, topology: str = "mesh", patience: float | None = 1000.0) -> None:
+    def __init__(self, topology: str | Topology = "mesh", patience: float | None = 1000.0, after: int = 0) -> None:
         self.links: Any = Links()
         self.roster = Roster([A, B, C])
         self.gone: list[NodeName] = []
         step: Any = self
         position = Position(Federation(rounds=10, warmup=0))
-        graph = build(topology, [ME, A, B, C])
+        position.move_to(after)
+        graph = build(topology, [ME, A, B, C]) if isinstance(topology, str) else topology
         self.startup = Startup(self.links, graph, step, position, lambda: patience)
 
     def link_down(self, peer: NodeName) -> None:
@@ -148,6 +149,20 @@ async def test_who_plays_has_met_its_neighbours_so_they_were_there(monkeypatch: 
     node.links.up(B)
     node.roster[A].plays_after(0)
     assert await node.begins_after(lambda: None, lambda: node.links.up(C)) == []
+
+
+@pytest.mark.parametrize(("after", "gone"), [(0, []), (1, [B])])
+async def test_where_the_graph_changes_they_have_met_those_of_the_round_to_come(
+    after: int, gone: list[NodeName], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """node-1 plays: in odd rounds beside node-3, in even ones beside node-2."""
+    monkeypatch.setattr(startup, "LAST_DELAY", 0.0)
+    graph = Topology("drawn", [ME, A, B, C], Schedule(lambda phase: [(1, 3 - phase)], phases=2))
+    node = Beginner(graph, patience=0.0, after=after)
+    node.links.up(A)
+    node.links.up(C)
+    node.roster[A].plays_after(0)
+    assert await node.begins_after(*[] if gone else [lambda: node.links.up(B)]) == gone
 
 
 async def test_who_comes_to_others_at_play_gives_the_rest_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,6 +267,17 @@ def test_nobody_awaited_is_complete_at_once() -> None:
     assert not barrier.complete and not barrier.is_open(list(Stage), 1)
 
 
+def test_the_place_is_the_stage_and_the_round() -> None:
+    barrier = Barrier(PEERS)
+    assert barrier.place is None and barrier.round == 0
+    barrier.open(Stage.SCATTER, (4, 2), PEERS)
+    assert barrier.place == (Stage.SCATTER, 4) and barrier.round == 4
+    assert barrier.is_open([Stage.VOTE, Stage.SCATTER], 4)
+    assert not barrier.is_open([Stage.SCATTER], 2) and not barrier.is_open([Stage.VOTE], 4)
+    barrier.close()
+    assert barrier.place is None and barrier.round == 4
+
+
 def test_what_came_early_completes_at_once() -> None:
     barrier = Barrier(PEERS)
     for peer in PEERS:

@@ -37,8 +37,9 @@ def test_everyone_within_reach_hears_each_origin_once_by_a_shortest_way(
     assert all(reach.distance_between(origin, rank) == ways[rank].get(origin) for origin in ways for rank in ways)
 
 
-def test_all_hops_are_the_diameter() -> None:
-    topology = build("torus", names(20))
+@pytest.mark.parametrize("name", ["torus", "line"])  # on a line the ends are as far apart as members can be
+def test_all_hops_are_the_diameter(name: str) -> None:
+    topology = build(name, names(20))
     everyone = topology.reach(1, "all")
     assert everyone.everyone and everyone.furthest == nx.diameter(topology.graph())
     assert not topology.reach(1, everyone.furthest - 1).everyone
