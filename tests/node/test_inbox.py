@@ -61,7 +61,7 @@ class Receiver:
         self.position = Position(Federation(rounds=rounds, warmup=0))
         network = MemoryNetwork()
         self.neighbours: dict[NodeName, Any] = {peer: Neighbour() for peer in (A, B, C)}
-        network.doors.update(self.neighbours)
+        network.receivers.update(self.neighbours)
         transport = MemoryTransport(network, ME)
         self.ledger = Ledger()
         outbox = Outbox(ME, transport, self.ledger)

@@ -40,7 +40,7 @@ class Receiver:
         self.position = Position(Federation(rounds=100, warmup=0))
         network = MemoryNetwork()
         self.neighbours: dict[NodeName, Any] = {A: Neighbour(), B: Neighbour()}
-        network.doors.update(self.neighbours)
+        network.receivers.update(self.neighbours)
         transport = MemoryTransport(network, ME)
         ledger = Ledger()
         outbox = Outbox(ME, transport, ledger)
