@@ -57,9 +57,8 @@ class Inbox:
         labels: Labels,
         rounds: int,
     ) -> None:
-        self.arrivals: Counter[str] = (
-            Counter()
-        )  # messages by what became of them: an Arrival, or the reason of a refusal
+        # Messages by what became of them: an Arrival, or the reason of a refusal.
+        self.arrivals: Counter[str] = Counter()
         self._roster = roster
         self._votes = votes
         self._waits = waits
