@@ -27,6 +27,9 @@ def test_a_consensus_that_fades_after_an_automatic_warmup_needs_peers_that_open_
     for topology in (build("line", names), build("gossip-k:3", names), None):
         with pytest.raises(ConfigError, match=r"--kl-decay 3 with --warmup auto: .* accepted on --topology mesh"):
             check_graph(Federation.parse(fading), topology)
+    with pytest.raises(ConfigError, match="--kl-decay 1 with"):
+        check_graph(Federation.parse(fading | {"kl_decay": 1}), build("line", names))
+    check_graph(Federation.parse(fading | {"kl_decay": 0}), build("line", names))
     check_graph(Federation.parse(fading), build("mesh", names))
     check_graph(Federation.parse(fading | {"hops": "all"}), build("line", names))
     check_graph(Federation.parse(fading | {"kl_decay": 30}), build("line", names))

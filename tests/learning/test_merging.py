@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from p2p_tally.learning.merging import OuterNesterov, mean, weighted_sum
+from p2p_tally.config import Federation
+from p2p_tally.learning.merging import OuterNesterov, mean, outer_nesterov, replace, weighted_sum
 
 torch.set_num_threads(1)
 
@@ -57,6 +58,22 @@ def test_equal_weights_are_the_mean() -> None:
 def test_a_weight_for_every_vector() -> None:
     with pytest.raises(ValueError, match="zip"):
         weighted_sum(vectors([1], [2]), [1.0])
+
+
+def test_a_weighted_sum_of_one_is_that_one() -> None:
+    """A node that heard nobody in a merge mixes with itself."""
+    assert weighted_sum(vectors([1, 2]), [1.0]).tolist() == [1, 2]
+
+
+def test_where_a_merge_replaces_the_mean_is_the_model() -> None:
+    step = replace(torch.tensor([8.0]), Federation())
+    assert step.step(torch.tensor([4.0])).item() == 4.0
+    assert step.state == {}
+
+
+def test_the_outer_step_takes_its_options() -> None:
+    step = outer_nesterov(torch.tensor([8.0]), Federation(method="diloco", outer_lr=0.5, outer_momentum=0.5))
+    assert step.step(torch.tensor([4.0])).item() == 5.0
 
 
 def test_outer_step_by_hand() -> None:

@@ -19,6 +19,7 @@ from p2p_tally.learning.schedule import (
     channel_opens,
     decay,
     evaluates,
+    exchanges,
     in_tail,
     merge_is_due,
     merges,
@@ -145,6 +146,27 @@ def test_a_warm_up_as_long_as_the_run_never_opens() -> None:
     assert speaking_rounds(resolved(rounds=20, warmup=20)) == []
     assert speaking_rounds(resolved(rounds=20, warmup=19)) == [20]
     assert speaking_rounds(resolved(rounds=3, warmup=0)) == [1, 2, 3]
+
+
+def test_only_a_merged_model_is_distilled() -> None:
+    federation = resolved(method="feddf", rounds=8, merge_every=4)
+    assert [channel(federation, round, 0) for round in (3, 4, 5)] == [CLOSED, Channel(0.0, 1.0), CLOSED]
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds"),
+    [
+        ({"method": "local"}, []),
+        ({"method": "fedavg", "merge_every": 4}, [4, 8]),
+        ({"method": "tally", "warmup": 6, "merge_every": 0}, [7, 8, 9]),
+        ({"method": "tally", "warmup": 7, "merge_every": 4}, [8, 9]),  # no merges in the warm-up
+        ({"method": "tally", "warmup": "auto", "merge_every": 0}, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ({"method": "fedavg", "warmup": "auto", "merge_every": 4}, [4, 8]),
+    ],
+)
+def test_rounds_in_which_anything_may_be_sent(options: dict[str, object], rounds: list[int]) -> None:
+    federation = resolved(rounds=9, **options)
+    assert [round for round in range(1, 10) if exchanges(federation, round)] == rounds
 
 
 # --- merges

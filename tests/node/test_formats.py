@@ -1,10 +1,13 @@
 """In which form ballots and merges are written, and ballots that are refused before the first round."""
 
+from itertools import islice
+
+import numpy as np
 import pytest
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
-from p2p_tally.node.formats import ballot_form, ballot_format, merge_format
+from p2p_tally.node.formats import ballot_form, ballot_format, format_since, merge_format, merge_formats
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.changes import ChangeFormat
 
@@ -46,3 +49,15 @@ def test_a_method_without_answers_has_no_form() -> None:
 def test_the_form_of_a_merge_follows_the_options() -> None:
     assert merge_format(Federation()).plain
     assert merge_format(Federation(merge_precision="int8", merge_top_k=0.1)) == ChangeFormat("int8", 0.1)
+
+
+def test_a_change_since_zeros_is_the_model_and_sent_whole() -> None:
+    sparse = ChangeFormat("int8", 0.1)
+    assert format_since(np.zeros(3), sparse) == ChangeFormat("int8")
+    assert format_since(np.array([0.0, 0.0, 1.0]), sparse) == sparse
+
+
+@pytest.mark.parametrize(("method", "first"), [("tally", ChangeFormat("int8")), ("diloco", ChangeFormat("int8", 0.1))])
+def test_the_first_merge_is_whole_where_peers_have_no_common_start(method: str, first: ChangeFormat) -> None:
+    federation = Federation(method=method, merge_precision="int8", merge_top_k=0.1)
+    assert list(islice(merge_formats(federation), 3)) == [first, ChangeFormat("int8", 0.1), ChangeFormat("int8", 0.1)]
