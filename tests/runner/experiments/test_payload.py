@@ -7,7 +7,7 @@ import pytest
 from conftest import small
 
 from p2p_tally.errors import ConfigError
-from p2p_tally.runner.experiments.experiment import Cell, Facts, load_experiment, preset_names
+from p2p_tally.runner.experiments.experiment import ByteFacts, Cell, load_experiment, preset_names
 from p2p_tally.runner.experiments.payload import cell_bytes
 from p2p_tally.runner.simulation.simulate import simulate
 
@@ -128,7 +128,7 @@ def test_what_rounded_probabilities_send() -> None:
 )
 def test_a_run_sends_what_was_counted_before(options: dict[str, Any]) -> None:
     federation = small(**options)
-    cell = Cell("a", federation, Facts(classes=10, parameters=4810), "star")
+    cell = Cell("a", federation, ByteFacts(classes=10, parameters=4810), "star")
     assert cell_bytes(cell).sent_bytes == pytest.approx(simulate(federation).lines[-1].payload_bytes)
 
 
