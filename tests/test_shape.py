@@ -23,6 +23,7 @@ NODE_LINES = 200
 ALLOWED = [
     ("p2p_tally/learning/parameters.py", "parameter.data", "torch: the parameters become views of one vector"),
     ("p2p_tally/learning/parameters.py", "parameter.grad", "torch: the same for the gradients"),
+    ("p2p_tally/node/links/http_log.py", "record.*", "logging: a filter may change and extend a record"),
     ("p2p_tally/node/service/logs.py", "record.*", "logging: a filter may change and extend a record"),
     ("p2p_tally/node/service/logs.py", "root.handlers", "logging: in place of the handlers that are there"),
     ("p2p_tally/cli_options.py", "wrapper.__*__", "inspect: the signature that typer makes options from"),

@@ -1,7 +1,7 @@
 """What stacked peers answer for the probes of a round, how it is sent, and what they learn from it.
 
-Tensor code for what `learner.answer`, `consensus` and `BallotFormat` do for one peer. N peers, P probes, C classes.
-Logits come block by block, [n, C, P] each.
+Tensor code for what `learning/answers.py`, `learning/consensus.py` and `BallotFormat` do for one peer. N peers, P
+probes, C classes. Logits come block by block, [n, C, P] each.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Answers:
         self._ballots = ballots
         self._method = method_of(task.federation)
         self._sends = self._method.sends
-        # A row that there is no tensor code for is asked itself, peer by peer.
+        # For any other row its own functions are called, the target peer by peer.
         self._batched = is_batched(self._method)
 
     def can_be_sent(self, logits: Sequence[Tensor]) -> np.ndarray:

@@ -1,6 +1,7 @@
 """What somebody who is no neighbour can cost a node: a few bytes, a short time, one line in the log."""
 
 import asyncio
+import gc
 import logging
 import socket
 import struct
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 from conftest import make_daemons, small
 from test_faults import daemon_listens, federation_with_fake
 
@@ -116,6 +118,24 @@ async def test_one_address_pushes_out_only_its_own(tmp_path: Path, monkeypatch: 
         alive = [reader for reader, _ in many[3:]] + [other]
         done, _ = await asyncio.wait([asyncio.create_task(reader.read(1)) for reader in alive], timeout=0.2)
         assert not done
+        daemon.stop()
+        await running
+        daemons[1].worker.shutdown()
+
+
+async def test_nothing_is_kept_of_connections_that_have_ended(tmp_path: Path, patient: None) -> None:
+    """The timer of each one would keep it for as long as a handshake may take."""
+    async with federation_with_fake(tmp_path) as (_, daemons):
+        daemon = daemons[0]
+        running = asyncio.create_task(daemon.run())
+        await daemon_listens(daemon)
+        for _ in range(40):
+            _, writer = await connect(daemon)
+            writer.close()
+            await writer.wait_closed()
+        await daemon_listens(daemon)  # the daemon has seen all of them end
+        gc.collect()
+        assert sum(isinstance(found, web.RequestHandler) for found in gc.get_objects()) < 10
         daemon.stop()
         await running
         daemons[1].worker.shutdown()

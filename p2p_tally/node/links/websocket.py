@@ -19,10 +19,11 @@ from p2p_tally.errors import ConfigError, HandshakeError, PeerError
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.node.links.addresses import Address, why_unreachable
 from p2p_tally.node.links.handshake import HANDSHAKE_SECONDS, refuse, shake_hands
+from p2p_tally.node.links.http_log import http_log
 from p2p_tally.node.links.link import REFUSED_DELAY, Link, backoff
 from p2p_tally.node.links.sockets import KernelCount, watch_for_silence
 from p2p_tally.node.links.state import LinkState
-from p2p_tally.node.links.strangers import Stranger, Strangers, http_log
+from p2p_tally.node.links.strangers import Stranger, Strangers
 from p2p_tally.node.links.transport import Events, dials
 from p2p_tally.protocol.frames import HELLO_BYTES, Limits
 from p2p_tally.protocol.messages import Hello
