@@ -60,6 +60,19 @@ async def federation_with_fake(tmp_path: Path, **options: Any) -> AsyncIterator[
         understudy.worker.shutdown()
 
 
+@asynccontextmanager
+async def one_that_listens(tmp_path: Path) -> AsyncIterator[tuple[FakePeer, Daemon]]:
+    """A daemon that answers, and waits for its peers; at the end it is stopped."""
+    async with federation_with_fake(tmp_path) as (fake, daemons):
+        daemon, absent = daemons
+        running = asyncio.create_task(daemon.run())
+        await daemon_listens(daemon)
+        yield fake, daemon
+        daemon.stop()
+        await running
+        absent.worker.shutdown()
+
+
 async def closed_with(link: aiohttp.ClientWebSocketResponse) -> int:
     """The code of the close frame that ends a link, past whatever the daemon had to say before."""
     async with asyncio.timeout(10):
@@ -312,10 +325,7 @@ async def test_a_flood_of_future_rounds_is_not_kept(tmp_path: Path) -> None:
 async def test_each_side_names_the_field_that_differs(
     field: str, value: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with federation_with_fake(tmp_path) as (fake, daemons):
-        daemon = daemons[0]
-        running = asyncio.create_task(daemon.run())
-        await daemon_listens(daemon)
+    async with one_that_listens(tmp_path) as (fake, daemon):
         hello = fake.understudy.hello()
         fields = tuple((name, value if name == field else said) for name, said in hello.fields)
         own = dict(hello.fields)[field]
@@ -329,9 +339,6 @@ async def test_each_side_names_the_field_that_differs(
         assert message.extra == f"{field} is {own} here, {value} there"
         assert f"{field} is {own} here, {value} there" in caplog.text
         assert daemon.transport.refusals == {"mismatch": 1}
-        daemon.stop()
-        await running
-        daemons[1].worker.shutdown()
 
 
 @pytest.mark.parametrize(
@@ -345,18 +352,12 @@ async def test_each_side_names_the_field_that_differs(
     ],
 )
 async def test_who_may_not_take_part(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    async with federation_with_fake(tmp_path) as (fake, daemons):
-        daemon = daemons[0]
-        running = asyncio.create_task(daemon.run())
-        await daemon_listens(daemon)
+    async with one_that_listens(tmp_path) as (fake, daemon):
         link = await fake.dial(daemon, replace(fake.understudy.hello(), **change))
         async for _ in link:
             pass
         assert link.close_code == handshake.REFUSED
         assert daemon.transport.refusals == {reason: 1}
-        daemon.stop()
-        await running
-        daemons[1].worker.shutdown()
 
 
 async def daemon_listens(daemon: Daemon) -> None:
@@ -368,19 +369,13 @@ async def daemon_listens(daemon: Daemon) -> None:
 
 async def test_a_slow_loris_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.3)
-    async with federation_with_fake(tmp_path) as (_, daemons):
-        daemon = daemons[0]
-        running = asyncio.create_task(daemon.run())
-        await daemon_listens(daemon)
+    async with one_that_listens(tmp_path) as (_, daemon):
         address = daemon.transport.listen
         reader, writer = await asyncio.open_connection(address.host, address.port)
         writer.write(b"GET /p2p-tally HTTP/1.1\r\nHost: x\r\n")  # and never the end of the headers
         async with asyncio.timeout(10):
             assert await reader.read() == b""
         writer.close()
-        daemon.stop()
-        await running
-        daemons[1].worker.shutdown()
 
 
 async def test_bad_parameters_break_the_merge_and_keep_the_model(tmp_path: Path) -> None:

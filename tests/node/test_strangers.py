@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from conftest import make_daemons, small
-from test_faults import daemon_listens, federation_with_fake
+from test_faults import daemon_listens, one_that_listens
 
 from p2p_tally.node.links import handshake, strangers
 from p2p_tally.node.links.strangers import BUDGET
@@ -61,10 +61,7 @@ async def flood(writer: asyncio.StreamWriter, piece: bytes, most: int) -> int:
 async def test_endless_headers_are_cut_at_the_budget(
     piece: bytes, tmp_path: Path, patient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with federation_with_fake(tmp_path) as (_, daemons):
-        daemon = daemons[0]
-        running = asyncio.create_task(daemon.run())
-        await daemon_listens(daemon)
+    async with one_that_listens(tmp_path) as (_, daemon):
         reader, writer = await connect(daemon)
         writer.write(REQUEST)
         # What is under way in the buffers of two sockets comes on top of the budget.
@@ -73,9 +70,6 @@ async def test_endless_headers_are_cut_at_the_budget(
         assert await is_cut(reader)
         writer.close()
         assert not any(record.exc_info for record in caplog.records)
-        daemon.stop()
-        await running
-        daemons[1].worker.shutdown()
 
 
 async def test_connections_that_are_aborted_leave_no_traceback(
@@ -86,10 +80,7 @@ async def test_connections_that_are_aborted_leave_no_traceback(
         b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
-    async with federation_with_fake(tmp_path) as (_, daemons):
-        daemon = daemons[0]
-        running = asyncio.create_task(daemon.run())
-        await daemon_listens(daemon)
+    async with one_that_listens(tmp_path) as (_, daemon):
         with caplog.at_level(logging.WARNING):
             for said in (b"", REQUEST, upgrade, b"\x16\x03\x01\x02\x00\x01") * 15:
                 _, writer = await connect(daemon)
@@ -100,17 +91,11 @@ async def test_connections_that_are_aborted_leave_no_traceback(
                 writer.transport.abort()
             await daemon_listens(daemon)  # all of these have been seen to
         assert not any(record.exc_info for record in caplog.records)
-        daemon.stop()
-        await running
-        daemons[1].worker.shutdown()
 
 
 async def test_one_address_pushes_out_only_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strangers, "MOST_FROM_ONE_ADDRESS", 3)
-    async with federation_with_fake(tmp_path) as (_, daemons):
-        daemon = daemons[0]
-        running = asyncio.create_task(daemon.run())
-        await daemon_listens(daemon)
+    async with one_that_listens(tmp_path) as (_, daemon):
         address = daemon.transport.listen
         other, _ = await asyncio.open_connection(address.host, address.port, local_addr=("127.0.0.2", 0))
         many = [await connect(daemon) for _ in range(6)]
@@ -118,41 +103,26 @@ async def test_one_address_pushes_out_only_its_own(tmp_path: Path, monkeypatch: 
         alive = [reader for reader, _ in many[3:]] + [other]
         done, _ = await asyncio.wait([asyncio.create_task(reader.read(1)) for reader in alive], timeout=0.2)
         assert not done
-        daemon.stop()
-        await running
-        daemons[1].worker.shutdown()
 
 
 async def test_nothing_is_kept_of_connections_that_have_ended(tmp_path: Path, patient: None) -> None:
     """The timer of each one would keep it for as long as a handshake may take."""
-    async with federation_with_fake(tmp_path) as (_, daemons):
-        daemon = daemons[0]
-        running = asyncio.create_task(daemon.run())
-        await daemon_listens(daemon)
+    async with one_that_listens(tmp_path) as (_, daemon):
         for _ in range(40):
             _, writer = await connect(daemon)
             writer.close()
             await writer.wait_closed()
         await daemon_listens(daemon)  # the daemon has seen all of them end
         gc.collect()
-        assert sum(isinstance(found, web.RequestHandler) for found in gc.get_objects()) < 10
-        daemon.stop()
-        await running
-        daemons[1].worker.shutdown()
+        assert sum(type(found) is web.RequestHandler for found in gc.get_objects()) < 10
 
 
 async def test_a_page_in_a_browser_is_refused(tmp_path: Path) -> None:
-    async with federation_with_fake(tmp_path) as (_, daemons), aiohttp.ClientSession() as session:
-        daemon = daemons[0]
-        running = asyncio.create_task(daemon.run())
-        await daemon_listens(daemon)
+    async with one_that_listens(tmp_path) as (_, daemon), aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await session.ws_connect(f"http://{daemon.transport.listen}/p2p-tally", origin="https://example.org")
         assert refused.value.status == 403
         assert daemon.transport.refusals == {"origin": 1}
-        daemon.stop()
-        await running
-        daemons[1].worker.shutdown()
 
 
 @pytest.mark.parametrize(
