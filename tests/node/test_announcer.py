@@ -66,7 +66,13 @@ class Speaker:
         self.now = 0.0
         outbox = Outbox(ME, transport, Ledger())
         topology = Topology("drawn", MEMBERS, schedule)
-        self.announcer = Announcer(ME, topology, transport, outbox, self.votes, self.position, lambda: self.now)
+
+        def near(round: int) -> list[NodeName]:
+            return [NodeName(peer) for peer in topology.neighbours(ME, round)]
+
+        self.announcer = Announcer(
+            near, topology.varies, transport, outbox, self.votes, self.position, lambda: self.now
+        )
 
     @property
     def heard(self) -> dict[NodeName, list[Message]]:

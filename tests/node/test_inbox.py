@@ -24,7 +24,6 @@ from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.ledger import Count, Ledger
 from p2p_tally.protocol.messages import Announce, Bye, Here, Message, Ready, Shard, Stage, Vote, Waiting, Withdraw
 from p2p_tally.protocol.peers import Event, Roster
-from p2p_tally.topologies import Schedule, Topology
 
 ME, A, B, C = (NodeName(name) for name in ("me", "a", "b", "c"))
 BALLOTS = BallotFormat("byte", 4, 10)
@@ -57,7 +56,6 @@ class Receiver:
         labels: Callable[[int], np.ndarray | None] = lambda _: None,
         bytes_received: Callable[[NodeName], int | None] = lambda _: None,
     ) -> None:
-        topology = Topology("star", [ME, A, B, C], Schedule(lambda _: [(0, 1), (0, 2), (0, 3)]))
         self.position = Position(Federation(rounds=rounds, warmup=0))
         network = MemoryNetwork()
         self.neighbours: dict[NodeName, Any] = {peer: Neighbour() for peer in (A, B, C)}
@@ -66,8 +64,8 @@ class Receiver:
         self.ledger = Ledger()
         outbox = Outbox(ME, transport, self.ledger)
         self.roster = Roster([A, B, C])
-        votes = DirectVotes(ME, topology, outbox, self.roster)
-        announcer = Announcer(ME, topology, transport, outbox, votes, self.position, lambda: 0.0)
+        votes = DirectVotes(lambda _: [A, B, C], outbox, self.roster)
+        announcer = Announcer(lambda _: [A, B, C], False, transport, outbox, votes, self.position, lambda: 0.0)
         self.waits = Waits(self.roster, votes, bytes_received, announcer.waiting)
         limits = Limits.of(ballots.largest, 4, merging=True)
         self.inbox = Inbox(self.roster, votes, self.waits, announcer, self.ledger, limits, ballots, labels, rounds)

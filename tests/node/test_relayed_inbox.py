@@ -48,7 +48,11 @@ class Receiver:
         self.votes = RelayedVotes(
             ME, topology, "all", outbox, self.roster, self.position, lambda round: round + FURTHEST
         )
-        announcer = Announcer(ME, topology, transport, outbox, self.votes, self.position, lambda: 0.0)
+
+        def near(round: int) -> list[NodeName]:
+            return [NodeName(peer) for peer in topology.neighbours(ME, round)]
+
+        announcer = Announcer(near, False, transport, outbox, self.votes, self.position, lambda: 0.0)
         self.waits = Waits(self.roster, self.votes, transport.received, announcer.waiting)
         limits = Limits.of(BALLOTS.largest, 4, merging=True)
         self.inbox = Inbox(self.roster, self.votes, self.waits, announcer, ledger, limits, BALLOTS, lambda _: None, 100)

@@ -6,9 +6,8 @@ from p2p_tally.ids import NodeName
 from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.node.links.transport import Clock, Transport
 from p2p_tally.node.position import Position
-from p2p_tally.node.step.votes import VoteRoute
+from p2p_tally.node.step.votes import Neighbours, VoteRoute
 from p2p_tally.protocol.messages import Bye, Here, Message, Stage, Waiting
-from p2p_tally.topologies import Topology
 
 # Waiting peers that are not neighbours are answered with one message to all, at most this often.
 ANSWER_SECONDS = 0.2
@@ -19,25 +18,22 @@ class Announcer:
 
     def __init__(
         self,
-        name: NodeName,
-        topology: Topology,
+        neighbours: Neighbours,
+        graph_changes: bool,
         transport: Transport,
         outbox: Outbox,
         votes: VoteRoute,
         position: Position,
         clock: Clock,
     ) -> None:
-        self._name = name
-        self._topology = topology
+        self._neighbours = neighbours
+        self._graph_changes = graph_changes
         self._transport = transport
         self._outbox = outbox
         self._votes = votes
         self._position = position
         self._clock = clock
         self._answered = -math.inf  # when peers that are not neighbours were last answered
-
-    def _neighbours(self, round: int) -> list[NodeName]:
-        return [NodeName(peer) for peer in self._topology.neighbours(self._name, round)]
 
     def here(self) -> None:
         """This node plays, starting with the round after its position."""
@@ -80,7 +76,7 @@ class Announcer:
     def _tell_all(self, message: Message) -> None:
         """To the neighbours. If the graph changes, after the first round to all peers with an open link."""
         round = self._position.round
-        if self._topology.varies and round:
+        if self._graph_changes and round:
             self._outbox.broadcast(self._transport.open_links(), message)
         else:
             self._outbox.broadcast(self._neighbours(max(1, round)), message)

@@ -71,7 +71,7 @@ class Step:
         # If the graph does not change, all links are always needed.
         self.plan = LinkPlan(name, topology, federation) if topology.varies else None
         self.votes: VoteRoute = (
-            DirectVotes(name, topology, outbox, self.roster)
+            DirectVotes(self.neighbours, outbox, self.roster)
             if federation.hops == 1
             else RelayedVotes(
                 name,
@@ -83,7 +83,7 @@ class Step:
                 lambda round: next_voting_rounds(federation, round)[-1],
             )
         )
-        self.announcer = Announcer(name, topology, transport, outbox, self.votes, position, clock)
+        self.announcer = Announcer(self.neighbours, topology.varies, transport, outbox, self.votes, position, clock)
         self.waits = Waits(self.roster, self.votes, transport.received, self.announcer.waiting)
         self.inbox = Inbox(
             self.roster,

@@ -1,6 +1,6 @@
 """How votes are sent: to the neighbours only (here), or over several hops (relay.py)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
 
 from p2p_tally.errors import FrameError
@@ -9,10 +9,12 @@ from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.protocol.barrier import Arrival
 from p2p_tally.protocol.messages import Here, News, Notice, Ready, Relayed, Stage, Vote
 from p2p_tally.protocol.peers import Roster
-from p2p_tally.topologies import Topology
 
 # What a node sends for the tally of a round: a ballot, or the count that it sends instead of one.
 VoteMessage = Vote | Ready
+
+# The neighbours of this node in a round, in order of name.
+Neighbours = Callable[[int], list[NodeName]]
 
 
 class VoteCounter(Protocol):
@@ -100,14 +102,13 @@ class DirectVotes:
 
     relayed: ClassVar[bool] = False
 
-    def __init__(self, name: NodeName, topology: Topology, outbox: Outbox, roster: Roster) -> None:
-        self._name = name
-        self._topology = topology
+    def __init__(self, neighbours: Neighbours, outbox: Outbox, roster: Roster) -> None:
+        self._neighbours = neighbours
         self._outbox = outbox
         self._roster = roster
 
     def voters(self, round: int) -> list[NodeName]:
-        return [NodeName(peer) for peer in self._topology.neighbours(self._name, round)]
+        return self._neighbours(round)
 
     def reachable(self, round: int) -> Iterable[NodeName]:
         return self.voters(round)
