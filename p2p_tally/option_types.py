@@ -20,6 +20,8 @@ MergePrecision = Literal["float32", "bfloat16", "int8"]
 MergeWhen = Literal["clock", "drift"]
 MergeOver = Literal["neighbours", "ring"]
 TallyWeights = Literal["uniform", "mixing"]
+Start = Literal["auto", "own", "common"]
+ProbeLabels = Literal["known", "hidden"]
 
 # Two bytes name at most this many classes.
 MAX_CLASSES = 65_536

@@ -26,7 +26,7 @@ from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.objectives import distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
-from p2p_tally.learning.schedule import Channel, sends_changes
+from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
 
 # Limits of one forward pass over the test set: enough to be fast, and little enough for the caches of a CPU. There a
 # convolutional network takes twice as long for each image in a batch of 1,024 (32 x 32 pixels) as in a batch of 256.
@@ -82,7 +82,7 @@ class Learner:
         start = self.parameters.vector
         self.anchor = start.clone() if self.method.proximal else None  # [W]
         self.merge_step = self.method.merge_step(start, federation)
-        self.feedback = ErrorFeedback(start, self.method.common_start) if sends_changes(federation) else None
+        self.feedback = ErrorFeedback(start, begin_alike(federation)) if sends_changes(federation) else None
         self.batches = torch.Generator().manual_seed(derive_seed(federation.seed, "batches", name))
         self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
 

@@ -64,7 +64,7 @@ class Method:
     merge_every: int = 50  # unless --merge-every is given
     merge_step: "Callable[[Tensor, Federation], MergeStep]" = replace  # start [W] -> step: merging.py
     distils_merged: bool = False  # the step on the probes comes after the merge, on the merged model
-    common_start: bool = False  # all peers begin with the same parameters
+    common_start: bool = False  # all peers must begin with the same parameters
     proximal: bool = False  # local steps are pulled towards the last merged model, by --mu
 
     # In figures and tables

@@ -16,6 +16,7 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.methods import Sends, method_of
+from p2p_tally.option_types import Start
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
             "warmup": federation.rounds // 10 if federation.warmup is None else federation.warmup,
             "alpha": alpha,
             "merge_every": merge_every,
+            "start": _start(federation, merge_every),
             "tail": tail,
             "eval_every": federation.eval_every or _cadence(federation.rounds, tail, merge_every, cheap_to_evaluate),
         }
@@ -84,6 +86,22 @@ def _alpha(federation: Federation, labelled: bool) -> float:
             f"--alpha {alpha:g}: the probes carry no labels; accepted without labels is 0 (with --kl-decay T)"
         )
     return alpha
+
+
+def _start(federation: Federation, merge_every: int) -> Start:
+    """Peers that merge begin alike, unless the operator wants it otherwise."""
+    method = method_of(federation)
+    if method.common_start and federation.start == "own":
+        raise ConfigError(f"--start own: the method {method.name} needs a common start; accepted is auto or common")
+    if federation.start == "auto":
+        return "common" if method.common_start or merge_every else "own"
+    return federation.start
+
+
+def begin_alike(federation: Federation) -> bool:
+    """Whether all peers of a resolved federation begin with the same parameters."""
+    assert federation.start != "auto"
+    return federation.start == "common"
 
 
 def _cadence(rounds: int, tail: int, merge_every: int, cheap: bool) -> int:

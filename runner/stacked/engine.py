@@ -22,6 +22,7 @@ from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import (
     Channel,
+    begin_alike,
     channel,
     channel_opens,
     evaluates,
@@ -85,7 +86,7 @@ class Stacked:
         self.coded = None
         self.merge_format = merge_format(self.federation)
         if sends_changes(self.federation) and len(self.names) > 1:  # a peer alone has nobody to send a change to
-            self.coded = CodedMerge(self.stack.parameters, self.merge_format, self.method.common_start)
+            self.coded = CodedMerge(self.stack.parameters, self.merge_format, begin_alike(self.federation))
         self.around_a_ring = merge_ring(self.federation, topology) is not None
         # Peers that merge have one architecture.
         self.traffic = Traffic(self.federation, topology, self.ballots, len(self.stack.groups[0].template.parameters))
