@@ -11,10 +11,10 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.option_types import MAX_CLASSES, METHOD_NAMES, Augmentation, ModelOption, ProbeLabels, SourceOption
 from p2p_tally.options import option
 from p2p_tally.own_objects import import_object
-from p2p_tally.round_options import RoundOptions
+from p2p_tally.voting_options import VotingOptions
 
 
-class Federation(RoundOptions):
+class Federation(VotingOptions):
     """One learning problem and the way the peers go about it. Values of None follow from the others."""
 
     # What they learn

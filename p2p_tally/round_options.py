@@ -147,8 +147,9 @@ class RoundOptions(Options):
     )
     tally_weights: TallyWeights = option(
         "uniform",
-        "how much the votes of a tally count: all the same, or by the graph's mixing weights",
-        "uniform or mixing",
+        "how much the votes of a tally count: all the same, by the graph's mixing weights, or by how reliable the "
+        "voter was so far, class by class: by labels, and without them by what all votes say",
+        "uniform, mixing or reliability",
         metavar="HOW",
         agreed=True,
     )

@@ -8,7 +8,7 @@ import logging
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import overload
+from typing import Literal, overload
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
     alpha = _alpha(federation, labelled)
     resolved = federation.model_copy(
         update={
-            "warmup": federation.rounds // 10 if federation.warmup is None else federation.warmup,
+            "warmup": _warmup(federation),
             "alpha": alpha,
             "merge_every": merge_every,
             "start": _start(federation, merge_every),
@@ -57,6 +57,16 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
         raise ConfigError(
             f"--soft-precision {federation.soft_precision}: the method {federation.method}{alone} sends no "
             "probabilities; accepted are fedmd, feddf, and rcfd with --top-k above 1"
+        )
+    if federation.abstain and method.sends is not Sends.VOTES:
+        raise ConfigError(
+            f"--abstain {federation.abstain}: the method {federation.method} sends no votes; accepted is 0, or "
+            "a method that sends votes, as tally"
+        )
+    if federation.inverse_agreement and (federation.tally_weights == "reliability" or federation.abstain):
+        raise ConfigError(
+            f"--inverse-agreement {federation.inverse_agreement:g}: accepted is 0 with --tally-weights reliability or "
+            "--abstain"
         )
     if federation.warmup == "auto" and not labelled:
         raise ConfigError("--warmup auto: the probes carry no labels to measure accuracy on; give a number of rounds")
@@ -86,6 +96,13 @@ def _alpha(federation: Federation, labelled: bool) -> float:
             f"--alpha {alpha:g}: the probes carry no labels; accepted without labels is 0 (with --kl-decay T)"
         )
     return alpha
+
+
+def _warmup(federation: Federation) -> int | Literal["auto"]:
+    """A tenth of the rounds; none where the votes themselves tell how much they are worth."""
+    if federation.warmup is not None:
+        return federation.warmup
+    return 0 if federation.consensus_weight == "margin" else federation.rounds // 10
 
 
 def _start(federation: Federation, merge_every: int) -> Start:

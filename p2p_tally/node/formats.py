@@ -24,7 +24,7 @@ def ballot_form(federation: Federation) -> Form | None:
 def ballot_format(federation: Federation, votes: int, classes: int) -> BallotFormat:
     """The format of a ballot with this many votes."""
     form = ballot_form(federation) or "byte"
-    ballots = BallotFormat(form, votes, classes, federation.top_k, federation.soft_precision)
+    ballots = BallotFormat(form, votes, classes, federation.top_k, federation.soft_precision, bool(federation.abstain))
     if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:
         raise ConfigError(
             f"--rounds {federation.rounds}: accepted is at most {LONG_BALLOT_ROUNDS} where ballots are longer than "

@@ -9,6 +9,7 @@ from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.consensus import Answer, measure
 from p2p_tally.learning.learner import Learner, votes_of
 from p2p_tally.learning.schedule import Channel, channel_opens, quorum, sends_ballots, with_quorum
+from p2p_tally.learning.voting.reliability import weighs_by_reliability
 from p2p_tally.node.step.step import Step
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.messages import Ready, Vote
@@ -60,9 +61,13 @@ class Poll:
         return then
 
     def weights(self, round: int, heard: dict[NodeName, Answer]) -> np.ndarray | None:
-        """The weight of each answer; None if all have the same."""
+        """The weight of each answer, or of each vote; None if all have the same."""
         if self._federation.tally_weights == "uniform":
             return None
+        if weighs_by_reliability(self._federation):
+            voters = [self._topology.members.index(member) for member in heard]
+            votes = np.stack([votes_of(answer) for answer in heard.values()])  # [N, P]
+            return self._learner.voter.weigh(voters, votes, self._learner.probes.labels_of(round))
         row = self._topology.mixed_weights(self._name, round, self._federation.hops)
         weights = np.array([row.get(member, 0.0) for member in heard])
         weights /= weights.sum()

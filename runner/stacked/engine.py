@@ -116,7 +116,10 @@ class Stacked:
         if self.device.type == "cuda":
             drawn["drawn on cuda"] = torch.cuda.get_rng_state(self.device)
         merges = {} if self.coded is None else self.coded.state()
-        return EngineState(self.stack.state() | merges | drawn, {"warmup": self.warmup, "merged_at": self.merged_at})
+        return EngineState(
+            self.stack.state() | merges | self.answers.state() | drawn,
+            {"warmup": self.warmup, "merged_at": self.merged_at},
+        )
 
     def restore(self, round: int, state: EngineState) -> None:
         self.round = round
@@ -124,6 +127,7 @@ class Stacked:
         self.stack.restore(state.tensors)
         if self.coded is not None:
             self.coded.restore(state.tensors)
+        self.answers.restore(state.tensors)
         torch.set_rng_state(state.tensors["drawn"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state.tensors["drawn on cuda"], self.device)
@@ -152,9 +156,9 @@ class Stacked:
             if speaking.any():
                 mute = speaking & ~self.answers.can_be_sent(logits)
                 speaking &= ~mute
-                said, target = self.answers.poll(r, logits, speaking, audience)
-                said.append((Ready(r, 0, self.ballots.count), mute))
                 now = self._with_quorum(audience, now, speaking)
+                said, target = self.answers.poll(r, logits, speaking, now, audience)
+                said.append((Ready(r, 0, self.ballots.count), mute))
                 if self.federation.merge_when == "drift" and any(one.speaks for one in now):
                     agreement = self.answers.agreement(logits, speaking)
             watch.lap("barrier")
