@@ -13,7 +13,7 @@ from pydantic import PlainValidator
 from p2p_tally.own_objects import import_path
 
 METHOD_NAMES = (
-    "tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "diloco", "fedct", "dsfl", "idkd",
+    "tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd", "diloco",
 )  # fmt: skip
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
