@@ -22,7 +22,7 @@ MergePrecision = Literal["float32", "bfloat16", "int8"]
 MergeWhen = Literal["clock", "drift"]
 MergeOver = Literal["neighbours", "ring"]
 TallyWeights = Literal["uniform", "mixing", "reliability"]
-ConsensusWeight = Literal["fixed", "margin"]
+ConsensusWeight = Literal["fixed", "agreement", "margin"]
 Start = Literal["auto", "own", "common"]
 ProbeLabels = Literal["known", "hidden"]
 

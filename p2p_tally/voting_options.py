@@ -38,9 +38,10 @@ class VotingOptions(RoundOptions):
     )
     consensus_weight: ConsensusWeight = option(
         "fixed",
-        "fixed: --alpha, --warmup and --kl-decay tell how much the consensus counts; margin: also each probe's own "
-        "votes, by how far the first class is above the second; then there is no warm-up unless one is given",
-        "fixed or margin",
+        "fixed: --alpha, --warmup and --kl-decay tell how much the consensus counts; agreement: so does a round's "
+        "votes, by how far they agree beyond chance; margin: so does each probe's, by how far the first class is above "
+        "the second. With these two there is no warm-up unless one is given",
+        "fixed, agreement or margin",
         metavar="HOW",
         agreed=True,
     )

@@ -52,6 +52,30 @@ def tally(votes: np.ndarray, classes: int, weights: np.ndarray | None = None) ->
     return over_votes_cast(counted[:, :classes], cast.sum(0))
 
 
+def counts(votes: np.ndarray, classes: int) -> np.ndarray:
+    """How many of the votes [N, P] name each class [P, C]."""
+    _, probes = votes.shape
+    places = votes + np.arange(0, probes * (classes + 1), classes + 1)  # the last cell of a probe is no opinion
+    return np.bincount(places.ravel(), minlength=probes * (classes + 1)).reshape(probes, -1)[:, :classes]
+
+
+def beyond_chance(counted: np.ndarray) -> np.ndarray:
+    """Fleiss' kappa [...] of counted votes [..., P, C]: how far voters agree beyond what chance would make them.
+
+    1: all say the same of each probe. 0: they agree no more than if each drew its votes from the classes that all name,
+    as often as all name them. Below 0: less than that. A probe with a single vote tells nothing.
+    """
+    cast = counted.sum(-1)  # [..., P]
+    told = cast > 1
+    agreeing = (counted * (counted - 1)).sum(-1) / np.where(told, cast * (cast - 1), 1)  # pairs of voters
+    observed = (agreeing * told).sum(-1) / np.maximum(told.sum(-1), 1)
+    named = (counted * told[..., None]).sum(-2)  # [..., C]
+    by_chance = ((named / np.maximum(named.sum(-1), 1)[..., None]) ** 2).sum(-1)
+    possible = 1.0 - by_chance
+    kappa: np.ndarray = np.where(possible > 1e-9, (observed - by_chance) / np.maximum(possible, 1e-9), 0.0)
+    return np.where(told.any(-1), kappa, 0.0)
+
+
 def over_votes_cast(counted: np.ndarray, cast: np.ndarray) -> np.ndarray:
     """Counted votes [..., P, C] as shares of what was cast; `cast` [..., P]: the number of votes."""
     total = counted.sum(-1)

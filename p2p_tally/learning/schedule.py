@@ -20,6 +20,10 @@ from p2p_tally.option_types import Start
 
 log = logging.getLogger(__name__)
 
+# Fleiss' kappa from which agreement is called fair (Landis and Koch, 1977): from there a consensus counts in full.
+FAIR = 0.2
+LEAST_WEIGHT = 0.01
+
 
 def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool = True) -> Federation:
     """The federation with every open default filled in; `labelled`: the probes carry labels."""
@@ -102,7 +106,7 @@ def _warmup(federation: Federation) -> int | Literal["auto"]:
     """A tenth of the rounds; none where the votes themselves tell how much they are worth."""
     if federation.warmup is not None:
         return federation.warmup
-    return 0 if federation.consensus_weight == "margin" else federation.rounds // 10
+    return federation.rounds // 10 if federation.consensus_weight == "fixed" else 0
 
 
 def _start(federation: Federation, merge_every: int) -> Start:
@@ -216,6 +220,12 @@ def quorum(neighbourhood: int, chosen: int | None = None) -> int:
 def with_quorum(channel: Channel, votes: float, neighbourhood: int, chosen: int | None = None) -> Channel:
     """The channel with so many votes of the closed neighbourhood: below the quorum it learns from labels alone."""
     return Channel(channel.label, 0.0) if channel.speaks and votes < quorum(neighbourhood, chosen) else channel
+
+
+def with_agreement(channel: Channel, kappa: float) -> Channel:
+    """The channel where the votes themselves tell what they are worth: from nothing where they agree no more than by
+    chance, to all of it at FAIR. A little is always left, so that the channel stays open."""
+    return Channel(channel.label, channel.consensus * min(1.0, max(LEAST_WEIGHT, kappa / FAIR)))
 
 
 def merge_is_due(federation: Federation, round: int, last_merge: int, agreement: float | None) -> bool:

@@ -89,15 +89,22 @@ class Answers:
         rows = self._stack.by_rank([self._distribution(part) for part in logits])
         return self._said(r, speaking, None), audience.mean(rows, speaking)
 
+    def beyond_chance(self, logits: Sequence[Tensor], speaking: np.ndarray, audience: Neighbourhoods) -> np.ndarray:
+        """How far the votes that each peer hears agree beyond chance [N], or [1] for all."""
+        return audience.beyond_chance(self._cast(logits), self._task.classes, speaking)
+
     def agreement(self, logits: Sequence[Tensor], speaking: np.ndarray) -> float | None:
         """How far the votes of those who are speaking [N] agree; None where there are fewer than two."""
-        if not self._batched:
-            cast = np.stack([votes_of(answer) for answer in self._answers(logits)])[speaking]
-        elif self._sends is Sends.SOFT and self._ballots.precision != "float32":  # rounding can make two classes equal
-            cast = self._votes([self._distribution(part).mT for part in logits])[speaking]
-        else:
-            cast = self._votes(logits)[speaking]
+        cast = self._cast(logits)[speaking]
         return measure(cast, self._task.classes, None).agreement if len(cast) > 1 else None
+
+    def _cast(self, logits: Sequence[Tensor]) -> np.ndarray:
+        """The class that each peer's answer puts first [N, P], as those who receive it have it."""
+        if not self._batched:
+            return np.stack([votes_of(answer) for answer in self._answers(logits)])
+        if self._sends is Sends.SOFT and self._ballots.precision != "float32":  # rounding can make two classes equal
+            return self._votes([self._distribution(part).mT for part in logits])
+        return self._votes(logits)
 
     def target(self, r: int, consensus: Tensor | None, now: Sequence[Channel]) -> Tensor:
         """What each peer learns from [N, P, C], by the weights of its channel; [1, P, C] where all learn the same."""

@@ -30,6 +30,7 @@ from p2p_tally.learning.schedule import (
     sends_ballots,
     sends_changes,
     waits_for_half,
+    with_agreement,
     with_quorum,
 )
 from p2p_tally.learning.setup import Task, make_model
@@ -156,7 +157,7 @@ class Stacked:
             if speaking.any():
                 mute = speaking & ~self.answers.can_be_sent(logits)
                 speaking &= ~mute
-                now = self._with_quorum(audience, now, speaking)
+                now = self._with_votes(audience, now, speaking, logits)
                 said, target = self.answers.poll(r, logits, speaking, now, audience)
                 said.append((Ready(r, 0, self.ballots.count), mute))
                 if self.federation.merge_when == "drift" and any(one.speaks for one in now):
@@ -213,16 +214,21 @@ class Stacked:
         x, _ = self.task.probes.sample(r)
         return self.stack.each(lambda block: block.look(x, _some(voting[block.rows])))
 
-    def _with_quorum(self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray) -> list[Channel]:
+    def _with_votes(
+        self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray, logits: list[Tensor]
+    ) -> list[Channel]:
         """The channels with the votes that each peer has. Some are below the quorum while an opening spreads, and where
-        a matching leaves a peer without a partner."""
-        if speaking.all() and graph.degree.all():
-            return now
-        heard = np.broadcast_to(graph.sums(speaking.astype(float)), len(now))
-        return [
-            with_quorum(one, voters, degree + 1)
-            for one, voters, degree in zip(now, heard.tolist(), graph.degree.tolist(), strict=True)
-        ]
+        a matching leaves a peer without a partner. How far votes agree may tell how much they count."""
+        if not (speaking.all() and graph.degree.all()):
+            heard = np.broadcast_to(graph.sums(speaking.astype(float)), len(now))
+            now = [
+                with_quorum(one, voters, degree + 1)
+                for one, voters, degree in zip(now, heard.tolist(), graph.degree.tolist(), strict=True)
+            ]
+        if self.federation.consensus_weight == "agreement":
+            kappas = np.broadcast_to(self.answers.beyond_chance(logits, speaking, graph), len(now))
+            now = [with_agreement(one, kappa) for one, kappa in zip(now, kappas.tolist(), strict=True)]
+        return now
 
     def _distill(self, r: int, consensus: Tensor | None, now: list[Channel]) -> None:
         taking = np.array([one.trains for one in now])

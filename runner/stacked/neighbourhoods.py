@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import matrix_power
 from torch import Tensor
 
-from p2p_tally.learning.consensus import over_votes_cast
+from p2p_tally.learning.consensus import beyond_chance, over_votes_cast
 from p2p_tally.topologies import Hops, Topology
 
 
@@ -82,6 +82,14 @@ class Neighbourhoods:
             weights = (1.0 - inverse_agreement) * base + inverse_agreement * share
             histogram = np.bincount(places, np.repeat(weights, probes), cells).reshape(shape)
         return histogram.astype(np.float32)
+
+    def beyond_chance(self, votes: np.ndarray, classes: int, voting: np.ndarray) -> np.ndarray:
+        """How far the votes [N, P] that each peer hears agree beyond chance [N], or [1] for all."""
+        rows, columns = self._voters(voting)
+        groups, probes, cells = 1 if self.alike else self.nodes, votes.shape[1], classes + 1
+        places = (votes[columns] + (rows[:, None] * probes + np.arange(probes)) * cells).ravel()
+        counted = np.bincount(places, minlength=groups * probes * cells).reshape(groups, probes, cells)
+        return beyond_chance(counted[..., :classes])
 
     def _tally_of_cast(
         self, rows: np.ndarray, columns: np.ndarray, counted: np.ndarray, cast: np.ndarray, classes: int
