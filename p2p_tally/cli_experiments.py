@@ -137,10 +137,10 @@ def sweep(
         counts = {state: sum(job.state == state for job in done) for state in ("done", "kept", "failed")}
         print_json({"experiment": loaded.name, **counts, "failures": failures, "out": str(folder)})
     else:
-        from p2p_tally.runner.report.report import markdown_tables
+        from p2p_tally.runner.console.results import print_results
 
         if len(failed) < len(done):
-            print(markdown_tables([folder]))
+            print_results(folder)
         for job in failed:
             print(f"failed: {job.cell.name} seed {job.seed}: {job.error} (more in {job.log})")
         print(f"tables and figures: p2p-tally report {folder} --out report.html")

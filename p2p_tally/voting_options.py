@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from p2p_tally.option_types import ConsensusWeight
+from p2p_tally.option_types import ConsensusWeight, Recipe
 from p2p_tally.options import option
 from p2p_tally.round_options import RoundOptions
 
@@ -12,6 +12,13 @@ from p2p_tally.round_options import RoundOptions
 class VotingOptions(RoundOptions):
     """What makes votes worth more where the peers' data differ. Each uses only what a peer knows itself."""
 
+    recipe: Recipe = option(
+        "plain",
+        "skewed: options that were found to help where the peers' data differ; what is given besides wins",
+        "plain or skewed",
+        metavar="NAME",
+        agreed=True,
+    )
     balance: float = option(
         0.0,
         "local loss: how far it undoes the skew of the peer's own class counts; 0: plain cross-entropy, 1: all of it",
