@@ -145,7 +145,7 @@ def test_every_preset_loads_and_counts(preset: str) -> None:
 
 # Experiments on digits are small as they are.
 DIGITS = {name for name in preset_names() if load_experiment(name).cells[0].federation.data == "digits"}
-FULL = [name for name in preset_names() if name not in DIGITS and not name.endswith("-small")]
+FULL = [name for name in preset_names() if name not in DIGITS and not name.endswith(("-small", "-features"))]
 
 
 @pytest.mark.parametrize("preset", FULL)
@@ -162,6 +162,42 @@ def test_a_small_twin_is_the_full_one_with_its_rounds_in_proportion(preset: str)
         assert one.kl_decay == 10 * other.kl_decay
         assert one.warmup is None or one.warmup == 10 * other.warmup
         assert one.merge_every in (None, 0, 1) or one.merge_every == 10 * other.merge_every
+
+
+ON_FEATURES = [name for name in preset_names() if name.endswith("-features")]
+
+
+@pytest.mark.parametrize("preset", [name for name in FULL if name not in ("language-model", "merge-precision")])
+def test_a_twin_on_features_has_the_papers_numbers(preset: str) -> None:
+    full, twin = load_experiment(preset), load_experiment(f"{preset}-features")
+    assert len(twin.cells) == len(full.cells)
+    assert [one.claim for one in twin.findings if one.claim not in {other.claim for other in full.findings}] == []
+    assert len(twin.findings) == len(full.findings)
+    of_the_data = {"data", "probes", "probe_count", "model", "eval_every", "tail"}
+    for resnet, head in zip(full.cells, twin.cells, strict=True):
+        assert head.paper == resnet.paper
+        assert head.federation.model_dump(exclude=of_the_data) == resnet.federation.model_dump(exclude=of_the_data)
+        assert head.federation.start == "own"
+        assert str(head.federation.data).startswith("features:")
+        assert head.federation.tail == head.federation.rounds // 30
+
+
+@pytest.mark.parametrize("preset", ON_FEATURES)
+def test_the_facts_of_the_presets_on_features_are_those_of_their_heads(preset: str) -> None:
+    from p2p_tally.learning import models
+    from p2p_tally.learning.architectures import of_rank
+
+    for cell in load_experiment(preset).cells:
+        model = models.build(of_rank(cell.federation, 0), "mlp", (256,), cell.facts.classes, 0)
+        assert sum(parameter.numel() for parameter in model.parameters()) == cell.facts.parameters
+        assert cell.facts.classes == (100 if "cifar100" in str(cell.federation.data) else 10)
+
+
+def test_the_skewed_cells_differ_in_the_split_alone() -> None:
+    plain, skewed = (load_experiment(f"votes-or-labels{kind}-features").cells for kind in ("", "-skewed"))
+    assert [cell.name for cell in plain] == [cell.name for cell in skewed]
+    for one, other in zip(plain, skewed, strict=True):
+        assert one.federation.model_copy(update={"partition": "dirichlet:0.1"}) == other.federation
 
 
 def test_the_facts_of_the_small_presets_are_those_of_their_models() -> None:

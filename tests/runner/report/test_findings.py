@@ -105,7 +105,7 @@ def test_a_twin_that_makes_a_claim_anew_has_it_once() -> None:
     assert [one.holds != fulls[one.claim] for one in twin] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("name", [name for name in preset_names() if not name.endswith("-small")])
+@pytest.mark.parametrize("name", [name for name in preset_names() if not name.endswith(("-small", "-features"))])
 def test_a_twin_has_the_findings_of_its_full_experiment_in_its_own_names(name: str) -> None:
     full, small = load_experiment(name), PRESETS / f"{name}-small.toml"
     assert full.question
