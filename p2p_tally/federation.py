@@ -73,7 +73,7 @@ class Federation(RoundOptions):
     vocabulary: int = option(
         2048,
         "text: tokens of the byte-pair tokenizer",
-        f"a whole number from 256 (every byte) to {MAX_CLASSES} (a vote is at most two bytes)",
+        f"a whole number from 256 (every byte) to {MAX_CLASSES} (a vote is at most three bytes)",
         metavar="V",
         agreed=True,
         ge=256,
