@@ -73,7 +73,7 @@ class Federation(VotingOptions):
     vocabulary: int = option(
         2048,
         "text: tokens of the byte-pair tokenizer",
-        f"a whole number from 256 (every byte) to {MAX_CLASSES} (a vote is at most two bytes)",
+        f"a whole number from 256 (every byte) to {MAX_CLASSES} (a vote is at most three bytes)",
         metavar="V",
         agreed=True,
         ge=256,
@@ -84,8 +84,9 @@ class Federation(VotingOptions):
         "auto",
         "the model; several, separated by commas, are dealt out to the nodes by rank; mlp:64x2 has a width and a depth "
         "of its own",
-        "auto, mlp, cnn, cnn-half (at half the resolution), resnet18, tinygpt or package.module:function, or several "
-        "of these separated by commas; all but resnet18 and functions also with a size, as mlp:WIDTH, mlp:WIDTHxDEPTH",
+        "auto, mlp, linear, cnn, cnn-half (at half the resolution), resnet18, tinygpt or package.module:function, or "
+        "several of these separated by commas; all but linear, resnet18 and functions also with a size, as mlp:WIDTH, "
+        "mlp:WIDTHxDEPTH",
         metavar="MODEL,...",
     )
     width: int = option(

@@ -60,7 +60,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
     if source.classes > MAX_CLASSES:
         raise DataError(
             f"--data {federation.data}: {source.classes} classes; accepted is at most {MAX_CLASSES}: "
-            "a vote is one or two bytes"
+            "a vote is at most three bytes"
         )
     if federation.probes == "holdout":
         probes, private = _held_out(federation, source)

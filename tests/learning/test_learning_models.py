@@ -41,6 +41,15 @@ def test_mlp(shape: tuple[int, ...], options: dict[str, object], parameters: int
     assert model(torch.zeros(5, *shape)).shape == (5, 10)
 
 
+@pytest.mark.parametrize(("shape", "parameters"), [((64,), 650), ((3, 8, 8), 1930)])  # inputs x 10 + 10
+def test_linear(shape: tuple[int, ...], parameters: int) -> None:
+    model = made(shape, model="linear")
+    assert count(model) == parameters
+    x = torch.randn(2, 5, *shape)
+    assert model(x[0]).shape == (5, 10)
+    torch.testing.assert_close(model(x[0] + x[1]) + model(torch.zeros(5, *shape)), model(x[0]) + model(x[1]))
+
+
 @pytest.mark.parametrize(
     ("shape", "options", "parameters"),
     [

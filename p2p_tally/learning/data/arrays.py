@@ -109,7 +109,7 @@ def _same_length(x: torch.Tensor, y: torch.Tensor, split: str, flag: str) -> Non
 
 def _few_enough(classes: int, flag: str) -> None:
     if classes > MAX_CLASSES:
-        raise DataError(f"{flag}: {classes} classes; accepted is at most {MAX_CLASSES} (a vote is one or two bytes)")
+        raise DataError(f"{flag}: {classes} classes; accepted is at most {MAX_CLASSES} (a vote is at most three bytes)")
 
 
 SOURCES = {"npz": load}

@@ -82,7 +82,7 @@ def _task(corpus: Corpus, options: DataOptions) -> TextSource:
     if not LEAST_VOCABULARY <= vocabulary <= MAX_CLASSES:
         raise ConfigError(
             f"--vocabulary {vocabulary}: accepted is {LEAST_VOCABULARY} (every byte) to {MAX_CLASSES} (a vote is at "
-            "most two bytes)"
+            "most three bytes)"
         )
     for split, text in (("training", corpus.train), ("test", corpus.test)):
         # A token is at least a byte, so this is sure before anything is tokenised.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from p2p_tally.errors import ConfigError, DataError
-from p2p_tally.learning.data.tokens import TOKEN
+from p2p_tally.learning.data.tokens import token_type
 
 # Lines encoded at a time: enough to keep all cores busy, few enough to hold.
 LINES_AT_ONCE = 10_000
@@ -52,9 +52,10 @@ class Tokenizer:
 
     def encode(self, text: str) -> np.ndarray:
         lines = _lines(text)
-        parts = [np.empty(0, TOKEN)]
+        kind = token_type(len(self))
+        parts = [np.empty(0, kind)]
         while some := list(islice(lines, LINES_AT_ONCE)):
-            parts += [np.array(line.ids, TOKEN) for line in self._inner.encode_batch_fast(some)]
+            parts += [np.array(line.ids, kind) for line in self._inner.encode_batch_fast(some)]
         return np.concatenate(parts)  # [n]
 
     def decode(self, tokens: np.ndarray) -> str:

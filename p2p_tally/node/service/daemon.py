@@ -25,9 +25,10 @@ from p2p_tally.learning.architectures import items_of
 from p2p_tally.learning.graph import check_graph, make_topology, merge_ring
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
-from p2p_tally.node.formats import ballot_format, message_limits
+from p2p_tally.node.formats import ballot_format, check_sendable, message_limits
 from p2p_tally.node.links.addresses import Address, parse_address, parse_peers
 from p2p_tally.node.links.known_graph import NEIGHBOURS, KnownGraph
+from p2p_tally.node.links.link import CAP
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.service.admin import Admin
@@ -186,6 +187,7 @@ class Daemon:
     def _limits(self) -> Limits:
         """The limits for frames. The transport needs them before the node is made."""
         ballots = ballot_format(self.task.federation, self.task.probes.votes_per_round, self.task.classes)
+        check_sendable(self.task.federation, ballots, CAP)
         return message_limits(self.task.federation, ballots, len(self.topology.members))
 
     def hello(self) -> Hello:
