@@ -21,14 +21,14 @@ class Federation(VotingOptions):
     data: SourceOption = option(
         "digits",
         "private data and test set",
-        "digits, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function "
+        "digits, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE, features:IMAGES or package.module:function "
         "(in Python also a Source)",
         metavar="SOURCE",
     )
     probes: SourceOption = option(
         "holdout",
         "public probes: held out of the data, or another source (a whole data set gives its inputs without labels)",
-        "holdout, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function "
+        "holdout, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE, features:IMAGES or package.module:function "
         "(in Python also a Source)",
         metavar="SOURCE",
     )
