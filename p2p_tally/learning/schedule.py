@@ -16,7 +16,6 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.methods import Sends, method_of
-from p2p_tally.learning.voting.recipe import with_recipe
 from p2p_tally.option_types import Start
 
 log = logging.getLogger(__name__)
@@ -29,7 +28,6 @@ LEAST_WEIGHT = 0.01
 def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool = True) -> Federation:
     """The federation with every open default filled in; `labelled`: the probes carry labels."""
     check_models(federation)
-    federation = with_recipe(federation)
     method = method_of(federation)
     merge_every = method.merge_every if federation.merge_every is None else federation.merge_every
     if not method.merges and merge_every:
