@@ -28,8 +28,10 @@ HOW_JUDGED = (
     "A finding is a claim with a check, both in the experiment's file. The checks ask for an order or a ratio, not for "
     "the paper's height. **holds** and **does not hold** mean that the margin is larger than chance makes it, "
     "undecided that it is not. With several seeds the margin is that of the means, and its ± is Student's interval "
-    "(one-sided, 95 %). With one seed the ± is two standard errors of the test set, taken as a binomial of its size; "
-    "what another seed would give is then not known, so such a verdict is of this seed. Bytes are counted."
+    "(one-sided, 95 %) of the differences seed by seed: the same seed is the same split and the same start in every "
+    "cell. What is undecided says how many seeds would decide it if margin and spread stayed as they are. With one "
+    "seed the ± is two standard errors of the test set, taken as a binomial of its size; what another seed would give "
+    "is then not known, so such a verdict is of this seed. Bytes are counted."
 )
 
 LEGIBLE = 24  # cells that a figure of all of them can tell apart
