@@ -23,6 +23,7 @@ from p2p_tally.learning.data import Augment, Examples, Normalise
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.norms import ProbeStatistics, training_mode
 from p2p_tally.learning.objectives import distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
@@ -77,6 +78,8 @@ class Learner:
         self.augment = augment or (lambda x, _: x)
         self.model = model
         self.parameters = FlatParameters(model, self.device)
+        self.statistics = ProbeStatistics(model, probes, evaluation_batch, lambda x: self.normalise(x.to(self.device)))
+        training_mode(model)
         self.optimiser = self._adamw()
         # FedDF's merged model has its own optimiser. It gets the same gradients at every peer, so the peers' merged
         # models stay the same.
@@ -193,13 +196,18 @@ class Learner:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """The model in evaluation mode: no gradients, no dropout."""
-        self.model.eval()
+        """The model in evaluation mode: no gradients, no dropout, BatchNorm by the statistics of the probes."""
         try:
+            self.statistics.refresh()
             with torch.no_grad():
                 yield
         finally:
-            self.model.train()
+            training_mode(self.model)
+
+    def refresh_statistics(self) -> None:
+        """Have in the model's BatchNorm layers what an evaluation would use now."""
+        with self._looking():
+            pass
 
     def _logs(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model(self.normalise(x.to(self.device))).flatten(0, -2)
@@ -232,6 +240,7 @@ class Learner:
 
     def save_model(self, path: Path) -> None:
         """The model's tensors as a safetensors file, for use anywhere."""
+        self.refresh_statistics()
         # The parameters are views of one vector, and safetensors refuses tensors that share storage: hence the copies.
         # The bytes are written here because safetensors' own writer does not raise OSError when the disk is full.
         path.write_bytes(save({key: value.clone().contiguous() for key, value in self.model.state_dict().items()}))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from p2p_tally.config import MAX_CLASSES, Federation
 from p2p_tally.errors import ConfigError, DataError
@@ -217,11 +217,26 @@ def _try_out(model: nn.Module, task: Task, item: str) -> None:
     with torch.random.fork_rng(devices=[]):
         try:
             shape = tuple(model(x).flatten(0, -2).shape)
+            before = {key: buffer.clone() for key, buffer in model.named_buffers()}
+            model(x)  # a second time: a cache that the first call has filled may stay
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise ConfigError(f"{chosen} it fails: {' '.join(str(error).split())}") from None
     expected = (2 * task.test.probes_each, task.classes)
     if shape != expected:
         raise ConfigError(f"{chosen} it gives {shape} for two examples; accepted are logits {expected}")
+    changed = [key for key, buffer in model.named_buffers() if not _equal(before.get(key), buffer)]
+    if changed:
+        raise ConfigError(
+            f"--model {item}: its buffer {changed[0]} changes while it trains, and no merge averages buffers; accepted "
+            "are buffers that stay as they are, and BatchNorm"
+        )
+
+
+def _equal(one: Tensor | None, other: Tensor) -> bool:
+    """Whether two tensors have the same values, NaN in the same places included."""
+    if one is None or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def pick_device(wanted: str) -> str:

@@ -12,6 +12,7 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.architectures import of_rank
 from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.norms import live_statistics
 from p2p_tally.learning.setup import Task, make_learner, make_model
 from p2p_tally.runner.stacked.batched_model import fixed_tensors, layers_of
 from p2p_tally.runner.stacked.block import Block, Rows
@@ -92,6 +93,17 @@ class Group:
         self.parameters.copy_(state["parameters"])
         for own, block in zip(self._rows, self.blocks, strict=True):
             block.restore({key: rows[own] for key, rows in state.items()})
+
+    def refresh_statistics(self) -> None:
+        """Have in the BatchNorm layers of every peer what an evaluation would use now; the blocks see them too."""
+        names = live_statistics(self.template.model)
+        if not names:
+            return
+        found = dict(self.template.model.named_buffers())
+        for row, learner in enumerate(self.learners()):
+            learner.refresh_statistics()
+            for name in names:
+                self.fixed[name][row].copy_(found[name])
 
     def learners(self) -> Iterator[Learner]:
         """Each peer's model in turn, in one learner."""
