@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,6 +26,8 @@ from p2p_tally.learning.norms import ProbeStatistics, training_mode
 from p2p_tally.learning.objectives import distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
+from p2p_tally.learning.saved.about import About
+from p2p_tally.learning.saved.file import model_bytes
 from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
 from p2p_tally.learning.voting.skew import local_loss
 from p2p_tally.learning.voting.voter import Voter
@@ -66,7 +67,9 @@ class Learner:
         device: torch.device | str = "cpu",
         normalise: Normalise | None = None,
         augment: Augment | None = None,
+        about: About | None = None,
     ) -> None:
+        self.about = about
         self.federation = federation
         self.method = method_of(federation)
         self.device = torch.device(device)
@@ -238,12 +241,13 @@ class Learner:
         right, of = self.probes.count_right(round, self.log_probabilities(x).argmax(-1).numpy())
         return int(right), of
 
-    def save_model(self, path: Path) -> None:
-        """The model's tensors as a safetensors file, for use anywhere."""
+    def model_file(self) -> bytes:
+        """The model as a safetensors file that says what it is, for use anywhere."""
         self.refresh_statistics()
-        # The parameters are views of one vector, and safetensors refuses tensors that share storage: hence the copies.
-        # The bytes are written here because safetensors' own writer does not raise OSError when the disk is full.
-        path.write_bytes(save({key: value.clone().contiguous() for key, value in self.model.state_dict().items()}))
+        return model_bytes(self.model, self.about)
+
+    def save_model(self, path: Path) -> None:
+        path.write_bytes(self.model_file())
 
     # --- state
 

@@ -16,9 +16,11 @@ from p2p_tally.learning.data import Arrays, Augment, DataOptions, Examples, Norm
 from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import partition
 from p2p_tally.learning.data.probes import ProbePool, overlap
+from p2p_tally.learning.data.text import TextSource
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.own_methods import try_method
+from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.schedule import begin_alike, resolve
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,7 @@ class Task:
     test: Examples
     normalise: Normalise | None = None
     augment: Augment | None = None
+    tokenizer: Path | None = None  # of text
 
 
 def prepare(federation: Federation, *, root: Path | None = None, download: bool = False) -> Task:
@@ -93,6 +96,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         test=test,
         normalise=normalise,
         augment=_augmentation(federation, source),
+        tokenizer=source.tokenizer if isinstance(source, TextSource) else None,
     )
 
 
@@ -205,6 +209,19 @@ def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
         device,
         normalise=task.normalise,
         augment=task.augment,
+        about=about_model(task, rank),
+    )
+
+
+def about_model(task: Task, rank: int) -> About:
+    """What a file of this node's model says."""
+    return About.of(
+        of_rank(task.federation, rank),
+        task.default_model,
+        task.input_shape,
+        task.classes,
+        task.normalise,
+        None if task.tokenizer is None else task.tokenizer.read_text(encoding="utf-8"),
     )
 
 

@@ -113,15 +113,17 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
 
 
 def _finished(run: Run, engine: Engine, seconds: float) -> Run:
-    """The run with what is known at its end. The models are saved where it has a folder."""
-    digests, sizes = [], []
+    """The run with what is known at its end, and its models: in its folder where it has one."""
+    digests, sizes, models = [], [], []
     for name, learner in zip(run.names, engine.peers(), strict=True):
         digests.append(learner.parameters.sha256())
         sizes.append(len(learner.parameters))
-        if run.folder is not None:
+        if run.folder is None:
+            models.append(learner.model_file())
+        else:
             learner.save_model(run.folder / f"{name}.safetensors")
     provenance = replace(run.provenance, parameters=one_or_each(sizes))
-    return replace(run, parameters_sha256=digests, seconds=seconds, provenance=provenance)
+    return replace(run, parameters_sha256=digests, seconds=seconds, provenance=provenance, model_files=models)
 
 
 def _choose_engine(wanted: EngineName, task: Task, device: str) -> EngineName:
