@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from p2p_tally.config import MAX_CLASSES, Federation
 from p2p_tally.errors import ConfigError, DataError
@@ -22,6 +22,8 @@ from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.own_methods import try_method
 from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.schedule import begin_alike, resolve
+from p2p_tally.learning.start import choose_trained, same_values, warm_start
+from p2p_tally.learning.start_file import check_start_file, start_file
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +79,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
     test = _test_set(federation, source.test)
     cheap = len(test) <= CHEAP_TEST_SET
     federation = resolve(federation, labelled=probes.labelled, cheap_to_evaluate=cheap)
+    check_start_file(federation)
     if method_of(federation).sends is Sends.TOP_K and federation.top_k > source.classes:
         raise ConfigError(f"--top-k {federation.top_k}: accepted is at most the {source.classes} classes of the data")
     seen_in_test = overlap(probes.examples, test)
@@ -187,11 +190,16 @@ def _augmentation(federation: Federation, source: Source) -> Augment | None:
 
 
 def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
-    """A node's model as it begins: its own initialisation, or the same for all."""
+    """A node's model as it begins: its own initialisation, or the same for all; or the parameters of a file."""
     federation = of_rank(task.federation, rank)
     whose = "all" if begin_alike(federation) else name
     seed = derive_seed(federation.seed, "initialisation", whose)
-    return models.build(federation, task.default_model, task.input_shape, task.classes, seed)
+    model = models.build(federation, task.default_model, task.input_shape, task.classes, seed)
+    choose_trained(model, federation.train)
+    path = start_file(federation, name)
+    if path is not None:
+        warm_start(model, path)
+    return model
 
 
 def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
@@ -241,19 +249,12 @@ def _try_out(model: nn.Module, task: Task, item: str) -> None:
     expected = (2 * task.test.probes_each, task.classes)
     if shape != expected:
         raise ConfigError(f"{chosen} it gives {shape} for two examples; accepted are logits {expected}")
-    changed = [key for key, buffer in model.named_buffers() if not _equal(before.get(key), buffer)]
+    changed = [key for key, buffer in model.named_buffers() if not same_values(before.get(key), buffer)]
     if changed:
         raise ConfigError(
             f"--model {item}: its buffer {changed[0]} changes while it trains, and no merge averages buffers; accepted "
             "are buffers that stay as they are, and BatchNorm"
         )
-
-
-def _equal(one: Tensor | None, other: Tensor) -> bool:
-    """Whether two tensors have the same values, NaN in the same places included."""
-    if one is None or one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def pick_device(wanted: str) -> str:

@@ -19,6 +19,7 @@ from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.schedule import evaluates
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
+from p2p_tally.learning.start import check_frozen, frozen_tensors
 from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.reports import RoundReport
@@ -140,6 +141,8 @@ class Exact:
     def __init__(self, task: Task, topology: Topology, device: str) -> None:
         self.names = ranked_names(task.federation.nodes)
         self.learners = [make_learner(task, name, rank, device) for rank, name in enumerate(self.names)]
+        if task.federation.merge_every:
+            check_frozen(task.federation, (frozen_tensors(learner.model) for learner in self.learners))
         self.recorder = LockstepRecorder(self.learners)
         network = MemoryNetwork()
         self.nodes = [

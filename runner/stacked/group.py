@@ -14,6 +14,7 @@ from p2p_tally.learning.architectures import of_rank
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.norms import live_statistics
 from p2p_tally.learning.setup import Task, make_learner, make_model
+from p2p_tally.learning.start import check_frozen, frozen_tensors
 from p2p_tally.runner.stacked.batched_model import fixed_tensors, layers_of
 from p2p_tally.runner.stacked.block import Block, Rows
 
@@ -33,6 +34,9 @@ class Group:
         self.device = torch.device(device)
         self.template = make_learner(task, self.names[0], ranks[0], device)
         self.parameters, self.fixed = self._starts()
+        if task.federation.merge_every:
+            frozen = frozen_tensors(self.template.model)
+            check_frozen(task.federation, ({key: self.fixed[key][row] for key in frozen} for row in range(len(ranks))))
         self._rows = self._cut(threads)
         self.blocks = [self._block(rows) for rows in self._rows]
         self._try_out()
