@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from p2p_tally import cli_experiments, cli_features
+from p2p_tally import cli_experiments, cli_features, cli_models
 from p2p_tally.cli_options import (
     ConfigFile,
     Json,
@@ -264,6 +264,9 @@ for command in (
     cli_experiments.payload,
     cli_experiments.sweep,
     cli_experiments.report,
+    cli_models.predict,
+    cli_models.evaluate,
+    cli_models.export,
 ):
     app.command()(command)
 

@@ -3,6 +3,7 @@
 Fields marked `agreed` are those that every peer must share. Nothing here knows torch, sockets or the clock.
 """
 
+from pathlib import Path
 from typing import Any, Self
 
 from pydantic import model_validator
@@ -94,6 +95,19 @@ class Federation(VotingOptions):
     )
     depth: int = option(
         0, "depth of mlp, cnn and tinygpt; 0: the model's own", "a whole number from 0", metavar="D", ge=0
+    )
+    init: Path | None = option(
+        None,
+        "parameters to begin with: a file of an earlier run, or any that fits; a run's folder gives each node its own",
+        "a safetensors file, or the folder of a run",
+        metavar="FILE",
+    )
+    train: str = option(
+        "all",
+        "parameters that train; the rest is neither sent nor merged; head: those of the last layer",
+        "all, head, or patterns of parameter names such as 'layer4.*,fc.*'",
+        metavar="all|head|PATTERN,...",
+        pattern=r"^[^,\s]+(,[^,\s]+)*$",
     )
     lr: float = option(1e-3, "AdamW step size", "a positive number", metavar="LR", gt=0)
     weight_decay: float = option(5e-4, "AdamW weight decay", "a number from 0", metavar="WD", ge=0)

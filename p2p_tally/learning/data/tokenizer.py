@@ -47,6 +47,15 @@ class Tokenizer:
     def load(cls, path: Path) -> "Tokenizer":
         return cls(_library(str(path)).Tokenizer.from_file(str(path)))
 
+    @classmethod
+    def parse(cls, text: str, source: str) -> "Tokenizer":
+        """From its own JSON, which may be anybody's. `source`: where it is from, for messages."""
+        library = _library(source)
+        try:
+            return cls(library.Tokenizer.from_str(text))
+        except Exception as error:  # the library raises no class of its own
+            raise DataError(f"{source}: its tokenizer cannot be read ({' '.join(str(error).split())[:200]})") from None
+
     def save(self, path: Path) -> None:
         self._inner.save(str(path))
 
