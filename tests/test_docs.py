@@ -28,7 +28,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 # What stands on the page of another experiment; twins stand on that of their full one.
-TOGETHER = {"votes-or-labels-features": "votes-or-labels", "votes-or-labels-skewed-features": "votes-or-labels"}
+TOGETHER = {
+    "votes-or-labels-features": "votes-or-labels",
+    "votes-or-labels-skewed-features": "votes-or-labels",
+    "consensus-weight-text": "consensus-weight-features",
+}
 TWINS = [
     name
     for name in preset_names()

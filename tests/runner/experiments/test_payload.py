@@ -151,7 +151,9 @@ def data_of(preset: str) -> str:
 FULL = [
     name
     for name in preset_names()
-    if not name.endswith("-small") and data_of(name) != "digits" and not data_of(name).startswith("features:")
+    if not name.endswith(("-small", "-text"))
+    and data_of(name) != "digits"
+    and not data_of(name).startswith("features:")
 ]
 
 
