@@ -207,6 +207,18 @@ def test_the_facts_of_the_presets_on_features_are_those_of_their_heads(preset: s
         assert cell.facts.classes == (100 if "cifar100" in str(cell.federation.data) else 10)
 
 
+@pytest.mark.parametrize("preset", ["bridge-features", "votes-or-labels-features"])
+def test_cells_on_features_send_what_was_counted(preset: str) -> None:
+    """A few rounds of each on digits."""
+    tiny = {"data": "digits", "model": "mlp", "probe_count": None, "nodes": 3, "rounds": 12, "local_steps": 1}
+    tiny |= {"warmup": 3, "eval_every": 12, "tail": 1, "test_count": 50}
+    for cell in load_experiment(preset).cells:
+        every = cell.federation.merge_every
+        federation = cell.federation.model_copy(update=tiny | {"merge_every": every and max(1, every // 50)})
+        counted = cell_bytes(Cell(cell.name, federation, ByteFacts(classes=10, parameters=4810), "star")).sent_bytes
+        assert counted == pytest.approx(simulate(federation).lines[-1].payload_bytes), cell.name
+
+
 def test_the_skewed_cells_differ_in_the_split_alone() -> None:
     plain, skewed = (load_experiment(f"votes-or-labels{kind}-features").cells for kind in ("", "-skewed"))
     assert [cell.name for cell in plain] == [cell.name for cell in skewed]

@@ -203,3 +203,5 @@ def test_the_command(bridge: Path) -> None:
     bad = subprocess.run([*command, "nowhere"], capture_output=True, text=True, check=False)
     assert bad.returncode == 2
     assert bad.stderr == "p2p-tally: nowhere: no such folder; accepted are folders of runs or of sweeps\n"
+    alone = subprocess.run([*command, str(bridge), "--opening", "x.md"], capture_output=True, text=True, check=False)
+    assert (alone.returncode, alone.stderr) == (2, "p2p-tally: --opening x.md: needs --out FILE, a report to begin\n")
