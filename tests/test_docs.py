@@ -32,6 +32,7 @@ TOGETHER = {
     "votes-or-labels-features": "votes-or-labels",
     "votes-or-labels-skewed-features": "votes-or-labels",
     "consensus-weight-text": "consensus-weight-features",
+    "choice-features": "recipe-features",
 }
 TWINS = [
     name
