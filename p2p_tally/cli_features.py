@@ -164,7 +164,7 @@ def _show(facts: dict[str, Any]) -> None:
     else:
         print(f"learned from the {facts['images']:,} training images, no labels: {facts['centroids']} centroids")
     where = f"written: {facts['out']}" if "out" in facts else f"kept for --data features:{facts['source']}"
-    print(f"{where}; {'kept from before' if facts['cached'] else 'computed'} in {facts['seconds']} s")
+    print(f"{where}; {'read from the cache' if facts['cached'] else 'computed'} in {facts['seconds']} s")
     if "check" in facts:
         accuracy = facts["check"]
         print(
