@@ -1,9 +1,10 @@
-"""Class indices in whole bytes, the lowest byte first: one, two or three bytes each, as many as the classes need."""
+"""Class indices in whole bytes, the lowest byte first: as many bytes each as the classes need, one to four."""
 
 import numpy as np
 
-# numpy has integers of one, two and four bytes. An index of three is the lower part of four.
-TYPES = {1: "<u1", 2: "<u2", 3: "<u4"}
+# numpy has integers of one, two and four bytes. An index of three is the lower part of four. Four are needed only to
+# abstain from a vote on the most classes there can be.
+TYPES = {1: "<u1", 2: "<u2", 3: "<u4", 4: "<u4"}
 
 
 def to_bytes(indices: np.ndarray, each: int) -> bytes:

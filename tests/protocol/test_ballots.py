@@ -328,3 +328,14 @@ def test_a_model_that_has_diverged_has_no_ballot(bad: float) -> None:
     soft[1, 2] = likeliest[2, 1] = bad
     assert not BallotFormat.can_encode(soft)
     assert not BallotFormat.can_encode((indices, likeliest))
+
+
+@pytest.mark.parametrize(
+    ("classes", "each"), [(255, 1), (256, 2), (65_535, 2), (65_536, 3), (2**24 - 1, 3), (2**24, 4)]
+)
+@pytest.mark.parametrize("form", ["byte", "packed", "coded"])
+def test_no_opinion_comes_back_where_it_takes_a_byte_more(form: Form, classes: int, each: int) -> None:
+    ballots = BallotFormat(form, 5, classes, abstains=True)
+    votes = np.array([0, classes, classes - 1, classes, 1])
+    np.testing.assert_array_equal(ballots.decode(ballots.encode(votes)), votes)
+    assert form != "byte" or ballots.largest == 5 * each
