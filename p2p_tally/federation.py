@@ -85,7 +85,7 @@ class Federation(VotingOptions):
         "auto",
         "the model; several, separated by commas, are dealt out to the nodes by rank; mlp:64x2 has a width and a depth "
         "of its own",
-        "auto, mlp, linear, cnn, cnn-half (at half the resolution), resnet18, tinygpt or package.module:function, or "
+        "auto, mlp, linear, cnn, cnn-half, cnn-grid (smaller), resnet18, tinygpt or package.module:function, or "
         "several of these separated by commas; all but linear, resnet18 and functions also with a size, as mlp:WIDTH, "
         "mlp:WIDTHxDEPTH",
         metavar="MODEL,...",

@@ -82,6 +82,17 @@ def test_half_a_cnn_is_the_cnn_on_averaged_images() -> None:
         made((1, 8, 8), model="cnn-half")
 
 
+def test_a_grid_cnn_sees_every_position() -> None:
+    grid = made((3, 32, 32), model="cnn-grid")
+    *body, _, last = grid
+    seen = nn.Sequential(*body)(torch.zeros(2, 3, 32, 32))
+    assert seen.shape == (2, 48, 4, 4)
+    assert last.in_features == 48 * 4 * 4
+    assert sum(p.numel() for p in grid.parameters()) == 18_850
+    assert made((3, 32, 48), model="cnn-grid")(torch.zeros(2, 3, 32, 48)).shape == (2, 10)
+    assert made((3, 32, 32), model="cnn-grid", width=8, depth=1)(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
 def test_cnn_sees_a_flat_square_as_its_image() -> None:
     x = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(made((64,), model="cnn")(x.flatten(1)), made((1, 8, 8), model="cnn")(x))

@@ -119,7 +119,7 @@ def test_a_twin_has_the_findings_of_its_full_experiment_in_its_own_names(name: s
 
 def test_patterns_stay_patterns_where_they_mean_the_same() -> None:
     checks = [one.holds for one in load_experiment("bridge-small").findings]
-    assert checks[0] == "'tally+fa20'.tail > max('fedavg-*'.tail, 'fedprox-*'.tail, feddf.tail)"
+    assert checks[0] == "'tally+fa40'.tail > max('fedavg-*'.tail, 'fedprox-*'.tail, feddf.tail)"
     pools = [one.holds for one in load_experiment("probe-pools-small").findings]
     assert any("'cifar100-20k-anchor2k'.tail" in check and "'in-*'.tail" in check for check in pools)
 

@@ -26,7 +26,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_table_in_the_papers_form(bridge: Path) -> None:
     text = markdown_tables([bridge])
     assert text.startswith("## bridge-small\n\n**Table 2: CIFAR-10")
-    assert "| **rounds** | 300 of 5 local steps, tail of the last 60 |" in text
+    assert "| **rounds** | 600 of 5 local steps, tail of the last 120 |" in text
     assert "No finished run: `feddf`." in text
     assert "the first 1,000 test examples" in text
     assert "did not record: private examples, engine, machine, versions" in text
@@ -35,10 +35,10 @@ def test_a_table_in_the_papers_form(bridge: Path) -> None:
         for line in text.splitlines()
         if line.startswith("| `")
     }
-    assert list(rows)[:3] == ["local", "fedavg-fa5", "fedavg-fa20"]
-    assert re.fullmatch(r"\d\d\.\d\d ± \d\.\d\d", rows["tally+fa20"][2])
-    assert rows["tally+fa20"][5] == "2,765,632"  # 13 merges + 9 x 16 x 270
-    assert "71.92 ± 0.38" in rows["tally+fa20"]  # the paper's, of tally+fa200
+    assert list(rows)[:3] == ["local", "fedavg-fa10", "fedavg-fa40"]
+    assert re.fullmatch(r"\d\d\.\d\d ± \d\.\d\d", rows["tally+fa40"][2])
+    assert rows["tally+fa40"][5] == "2,188,960"  # 14 merges + 9 x 16 x 540
+    assert "71.92 ± 0.38" in rows["tally+fa40"]  # the paper's, of tally+fa200
     assert "perplexity" not in text
 
 
@@ -50,8 +50,8 @@ def test_language_models_have_a_perplexity(tmp_path: Path) -> None:
 
 
 def test_runs_made_one_by_one_are_told_apart(bridge: Path) -> None:
-    [results] = collect([bridge / "tally", bridge / "local" / "seed-1", bridge / "fedprox-fa5"])
-    assert [(cell.name, len(cell.runs)) for cell in results.cells] == [("tally", 2), ("local", 1), ("fedprox-fa5", 2)]
+    [results] = collect([bridge / "tally", bridge / "local" / "seed-1", bridge / "fedprox-fa10"])
+    assert [(cell.name, len(cell.runs)) for cell in results.cells] == [("tally", 2), ("local", 1), ("fedprox-fa10", 2)]
 
 
 def test_which_figures_are_drawn(bridge: Path, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_html_is_one_file_with_ids_of_its_own(bridge: Path, tmp_path: Path) -> N
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(set(ids)) == len(ids)
     assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
-    assert "<td><code>tally+fa20</code></td>" in text
+    assert "<td><code>tally+fa40</code></td>" in text
 
 
 def test_markdown_has_its_figures_beside_it_and_is_the_same_each_time(bridge: Path, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_findings_are_judged_and_counted(bridge: Path, tmp_path: Path) -> None:
     assert f"| all |  | {' | '.join(map(str, shown))} |" in text
     assert all(counts[:2])
     row = next(line for line in text.splitlines() if line.startswith("| It beats FedAvg at the same merge interval"))
-    assert "`'tally+fa20'.tail > 'fedavg-fa20'.tail` | **holds** |" in row
+    assert "`'tally+fa40'.tail > 'fedavg-fa40'.tail` | **holds** |" in row
     assert row.endswith("section 5.2: +17.3 points: 71.92 against 54.63 |")
     bytes_row = next(line for line in text.splitlines() if line.startswith("| A soft label takes 400 times"))
     assert "**holds** |" in bytes_row and "(counted)" in bytes_row
@@ -199,7 +199,7 @@ def test_the_command(bridge: Path) -> None:
     command = [sys.executable, "-m", "p2p_tally", "report"]
     done = subprocess.run([*command, str(bridge)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "| `tally+fa20` |" in done.stdout
+    assert "| `tally+fa40` |" in done.stdout
     bad = subprocess.run([*command, "nowhere"], capture_output=True, text=True, check=False)
     assert bad.returncode == 2
     assert bad.stderr == "p2p-tally: nowhere: no such folder; accepted are folders of runs or of sweeps\n"
