@@ -33,6 +33,7 @@ TOGETHER = {
     "votes-or-labels-skewed-features": "votes-or-labels",
     "consensus-weight-text": "consensus-weight-features",
     "choice-features": "recipe-features",
+    "recipe-text": "recipe-features",
 }
 TWINS = [
     name
