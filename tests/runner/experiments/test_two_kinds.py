@@ -1,7 +1,10 @@
 """The experiment in docs/experiments/two-kinds: models that see one of two kinds of features."""
 
+import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,19 +16,20 @@ FOLDER = Path(__file__).parents[3] / "docs" / "experiments" / "two-kinds"
 
 
 @pytest.fixture
-def two_kinds(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def two_kinds(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(FOLDER))
-    import two_kinds
-
-    yield two_kinds
+    yield importlib.import_module("two_kinds")
     del sys.modules["two_kinds"]
 
 
-def test_a_file_of_both_kinds(two_kinds, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_file_of_both_kinds(two_kinds: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    images = {"x_train": rng.integers(0, 256, (400, 12, 12, 3), np.uint8), "y_train": rng.integers(0, 10, 400)}
+    images: dict[str, Any] = {
+        "x_train": rng.integers(0, 256, (400, 12, 12, 3), np.uint8),
+        "y_train": rng.integers(0, 10, 400),
+    }
     images |= {"x_test": images["x_train"][:50], "y_test": images["y_train"][:50]}
-    embedded = {**images, "x_train": rng.normal(size=(400, 256)), "x_test": rng.normal(size=(50, 256))}
+    embedded: dict[str, Any] = {**images, "x_train": rng.normal(size=(400, 256)), "x_test": rng.normal(size=(50, 256))}
     np.savez(tmp_path / "images.npz", **images)
     np.savez(tmp_path / "features.npz", **embedded)
     two_kinds.main(tmp_path / "images.npz", tmp_path / "features.npz", tmp_path / "both.npz")
@@ -40,7 +44,7 @@ def test_a_file_of_both_kinds(two_kinds, tmp_path: Path) -> None:  # type: ignor
         two_kinds.main(tmp_path / "images.npz", tmp_path / "others.npz", tmp_path / "both.npz")
 
 
-def test_a_model_sees_its_own_columns(two_kinds) -> None:  # type: ignore[no-untyped-def]
+def test_a_model_sees_its_own_columns(two_kinds: Any) -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 512)
     other = torch.cat([x[:, :256], torch.randn(3, 256)], 1)
