@@ -45,6 +45,7 @@ class LaunchedNode:
     lines: dict[int, dict[str, Any]] = field(default_factory=dict)  # by round, until the launcher has taken them
     last: int = 0  # the last round that it reported
     parameters: int | None = None  # of its model, once it is known
+    admin: str | None = None  # its admin address, once it is served
     final: dict[str, Any] | None = None
 
     @property
@@ -52,9 +53,13 @@ class LaunchedNode:
         return self.process.returncode is None
 
     def receive(self, report: dict[str, Any]) -> None:
-        """Keep a report: the first has the sizes, the last the result, those between are of one round each."""
+        """Keep a report: the first has the sizes, the last the result, those between are of one round each.
+
+        Where it serves an admin address, it reports that too."""
         if "sizes" in report:
             self.parameters = report["sizes"]["parameters"]
+        elif "admin" in report:
+            self.admin = report["admin"]
         elif "final" in report:
             self.final = report
         else:
@@ -64,11 +69,14 @@ class LaunchedNode:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What to launch: the nodes in order of rank, the run folder, and the round after which to resume, if any."""
+    """What to launch: the nodes in order of rank, the run folder, and the round after which to resume, if any.
+
+    `admin`: each node serves an admin address on a free port of its machine."""
 
     names: list[NodeName]
     out: Path
     resume_round: int | None
+    admin: bool = False
 
     def arguments(self, rank: int, addresses: dict[NodeName, str], descriptor: int, config: str, out: str) -> list[str]:
         """The arguments of p2p-tally for one node; paths and descriptor are those of the machine where it runs."""
@@ -77,6 +85,8 @@ class LaunchPlan:
         options = {"config": config, "name": name, "rank": rank, "listen": addresses[name], "peers": peers, "out": out}
         arguments = ["node", "--report", *(f"--{key}={value}" for key, value in options.items())]
         arguments.append(f"--listen-fd={descriptor}")
+        if self.admin:
+            arguments.append("--admin=127.0.0.1:0")
         if self.resume_round is not None:
             arguments += ["--resume", f"--resume-round={self.resume_round}"]
         return arguments

@@ -29,6 +29,9 @@ GRACE_SECONDS = 30.0
 
 OnLine = Callable[[RoundLine], None]
 
+# Called with the name and the admin address of a daemon that has started.
+OnAdmin = Callable[[str, str], None]
+
 
 class LaunchFailed(OperatorError):
     """Some daemon did not finish; the message names it and its log."""
@@ -44,22 +47,33 @@ def launch(
     on_line: OnLine | None = None,
     resume: bool = False,
     where: Daemons | None = None,
+    on_admin: OnAdmin | None = None,
 ) -> Run:
-    """Run a federation as daemons. `settings.out` is the run folder; with `resume`, one that holds a stopped run."""
+    """Run a federation as daemons. `settings.out` is the run folder; with `resume`, one that holds a stopped run.
+
+    With `on_admin` each daemon serves an admin address on this machine, and `on_admin` is told of it.
+    """
     # Checked here too: otherwise every daemon would fail, and only after the run folder was made.
     federation.check_names()
     check_models(federation)
     make_topology(federation)
     where = where or LocalDaemons()
     with where:
-        return asyncio.run(Launcher(federation, settings, on_line or (lambda _: None), resume, where).run())
+        launcher = Launcher(federation, settings, on_line or (lambda _: None), resume, where, on_admin)
+        return asyncio.run(launcher.run())
 
 
 class Launcher:
     """One launch, from start to end."""
 
     def __init__(
-        self, federation: Federation, settings: ServiceSettings, on_line: OnLine, resume: bool, where: Daemons
+        self,
+        federation: Federation,
+        settings: ServiceSettings,
+        on_line: OnLine,
+        resume: bool,
+        where: Daemons,
+        on_admin: OnAdmin | None = None,
     ) -> None:
         assert settings.out is not None
         self.federation = federation
@@ -69,7 +83,8 @@ class Launcher:
         self.names = ranked_names(federation.nodes)
         self.resume_round = self._resume_round() if resume else None
         self.where = where
-        self.plan = LaunchPlan(self.names, self.out, self.resume_round)
+        self.on_admin = on_admin
+        self.plan = LaunchPlan(self.names, self.out, self.resume_round, admin=on_admin is not None)
         self.nodes: list[LaunchedNode] = []
         self.stopping = asyncio.Event()
         self.run_record: Run | None = None  # from the first report of a daemon on
@@ -134,6 +149,8 @@ class Launcher:
             if "federation" in report:
                 self._begin(Federation.parse(report["federation"]), kept)
                 self.sizes = {key: value for key, value in report["sizes"].items() if key != "parameters"}
+            elif "admin" in report and self.on_admin is not None:
+                self.on_admin(node.name, report["admin"])
             else:
                 self._write_complete_rounds(folder)
         (self.out / f"{node.name}.pid").unlink(missing_ok=True)

@@ -1,0 +1,108 @@
+// Who agrees with whom: the share of probes on which two nodes voted for the same class, over the rounds at hand.
+
+const MOST_IN_TABLE = 12;
+
+class Agreement {
+  constructor(box, note, choice) {
+    this.box = box;
+    this.note = note;
+    this.choice = choice;
+    choice.addEventListener('change', () => this.store && this.show(this.store));
+  }
+
+  show(store) {
+    this.store = store;
+    if (!store.votes.length) return;
+    const names = inOrder(new Set(store.votes.flatMap((record) => Object.keys(record.votes))));
+    const seen = new Set();
+    const wanted = this.choice.value === '' ? null : Number(this.choice.value);
+    const same = names.map(() => new Float64Array(names.length));
+    const both = names.map(() => new Float64Array(names.length));
+    let probes = 0;
+    for (const record of store.votes) {
+      const cast = names.map((name) => record.votes[name] || []);
+      const longest = Math.max(...cast.map((votes) => votes.length));
+      for (let probe = 0; probe < longest; probe += 1) {
+        const [consensus] = histogram(record.votes, probe)[0];
+        seen.add(consensus);
+        if (wanted !== null && consensus !== wanted) continue;
+        probes += 1;
+        for (let one = 0; one < names.length; one += 1) {
+          const vote = cast[one][probe];
+          if (vote === undefined) continue;
+          for (let other = 0; other < one; other += 1) {
+            if (cast[other][probe] === undefined) continue;
+            both[one][other] += 1;
+            if (cast[other][probe] === vote) same[one][other] += 1;
+          }
+        }
+      }
+    }
+    this.offer([...seen].sort((one, other) => one - other));
+    const share = (one, other) => {
+      const [high, low] = one > other ? [one, other] : [other, one];
+      return both[high][low] ? same[high][low] / both[high][low] : null;
+    };
+    this.box.replaceChildren(names.length <= MOST_IN_TABLE ? this.table(names, share) : this.picture(names, share));
+    setText(this.note, this.words(names, share, probes, store.votes.length));
+  }
+
+  offer(classes) {
+    const have = [...this.choice.options].map((option) => option.value);
+    for (const name of classes.slice(0, 200)) {
+      if (!have.includes(String(name))) this.choice.append(element('option', { value: name, text: `class ${name}` }));
+    }
+  }
+
+  table(names, share) {
+    const table = element('table');
+    const head = element('tr', {}, element('td'), ...names.map((name) => element('th', { scope: 'col', text: name })));
+    table.append(element('thead', {}, head));
+    const body = element('tbody');
+    names.forEach((name, one) => {
+      const row = element('tr', {}, element('th', { scope: 'row', text: name }));
+      names.forEach((_, other) => {
+        const value = one === other ? null : share(one, other);
+        const cell = element('td', { text: value === null ? '' : Math.round(100 * value) });
+        if (value !== null) cell.style.setProperty('--share', (0.65 * value * value).toFixed(3));
+        row.append(cell);
+      });
+      body.append(row);
+    });
+    table.append(body);
+    return table;
+  }
+
+  picture(names, share) {
+    const canvas = element('canvas', { width: names.length, height: names.length, role: 'img', 'aria-label': 'Shares of agreement; the note below names the ends' });
+    const context = canvas.getContext('2d');
+    const heat = colour('--heat');
+    names.forEach((_, one) => names.forEach((__, other) => {
+      const value = one === other ? null : share(one, other);
+      if (value === null) return;
+      context.fillStyle = `rgba(${heat}, ${value * value})`;
+      context.fillRect(other, one, 1, 1);
+    }));
+    canvas.addEventListener('mousemove', (event) => {
+      const cell = (at, size) => Math.min(names.length - 1, Math.max(0, Math.floor(at / size * names.length)));
+      const [other, one] = [cell(event.offsetX, canvas.clientWidth), cell(event.offsetY, canvas.clientHeight)];
+      const value = one === other ? null : share(one, other);
+      canvas.title = value === null ? names[one] : `${names[one]} and ${names[other]}: ${Math.round(100 * value)} %`;
+    });
+    return canvas;
+  }
+
+  words(names, share, probes, rounds) {
+    const pairs = [];
+    names.forEach((name, one) => names.slice(0, one).forEach((peer, other) => {
+      const value = share(one, other);
+      if (value !== null) pairs.push([value, `${peer} and ${name}`]);
+    }));
+    if (!pairs.length) return 'Not enough votes of two nodes yet.';
+    pairs.sort((one, other) => one[0] - other[0]);
+    const mean = pairs.reduce((sum, pair) => sum + pair[0], 0) / pairs.length;
+    const tell = ([value, who]) => `${who} (${Math.round(100 * value)} %)`;
+    return `Per cent of ${probes} probes of ${rounds} ${rounds === 1 ? 'round' : 'rounds'} with the same vote. `
+      + `Mean ${Math.round(100 * mean)} %. Least alike: ${tell(pairs[0])}. Most alike: ${tell(pairs.at(-1))}.`;
+  }
+}

@@ -1,0 +1,68 @@
+// The tally at work: a few probes of the last round, the votes on them counted, the consensus and the label.
+
+class Tally {
+  constructor(box, note) {
+    this.box = box;
+    this.note = note;
+  }
+
+  show(store) {
+    const record = store.votes.at(-1);
+    if (!record) return;
+    const voters = Object.keys(record.votes).length;
+    const words = `Round ${record.round}: ${voters} ${voters === 1 ? 'node' : 'nodes'} voted. The consensus is the class with most votes.`;
+    setText(this.note, words);
+    const probes = Math.min(6, Math.max(0, ...Object.values(record.votes).map((cast) => cast.length)));
+    const open = new Set([...this.box.querySelectorAll('details[open]')].map((one) => one.dataset.probe));
+    this.box.replaceChildren();
+    for (let probe = 0; probe < probes; probe += 1) {
+      const card = this.card(record, probe, voters);
+      if (open.has(String(probe))) card.querySelector('details').open = true;
+      this.box.append(card);
+    }
+  }
+
+  card(record, probe, voters) {
+    const counts = histogram(record.votes, probe);
+    const [consensus] = counts[0];
+    const label = record.labels && record.labels[probe] >= 0 ? record.labels[probe] : null;
+    const card = element('article', { class: 'probe', 'aria-label': `Probe ${probe + 1}` });
+    const view = record.views[probe];
+    if (view) card.append(view.text === undefined ? picture(view, `Picture of probe ${probe + 1}`) : element('pre', { text: view.text }));
+    card.append(element('p', {}, 'consensus ', element('b', { text: consensus })));
+    if (label !== null) {
+      const right = label === consensus;
+      const sign = element('span', { class: right ? 'right' : 'wrong', text: right ? ' ✓ right' : ' ✕ wrong' });
+      card.append(element('p', {}, 'label ', element('b', { text: label }), sign));
+    }
+    counts.slice(0, 4).forEach(([name, votes], place) => {
+      const bar = element('i');
+      bar.style.width = `${100 * votes / voters}%`;
+      const count = element('span', { class: 'of', text: votes });
+      card.append(element('div', { class: place ? 'bar' : 'bar first' }, element('span', { text: `class ${name}` }), bar, count));
+    });
+    if (counts.length > 4) card.append(element('p', { text: `and ${counts.length - 4} more classes` }));
+    const list = element('dl');
+    for (const [name] of counts) {
+      const whose = inOrder(Object.keys(record.votes).filter((node) => record.votes[node][probe] === name));
+      list.append(element('dt', { text: name }), element('dd', { text: whose.join(', ') }));
+    }
+    card.append(element('details', { 'data-probe': probe }, element('summary', { text: 'who voted what' }), list));
+    return card;
+  }
+}
+
+function picture(view, label) {
+  const canvas = element('canvas', { width: view.width, height: view.height, role: 'img', 'aria-label': label });
+  const context = canvas.getContext('2d');
+  const image = context.createImageData(view.width, view.height);
+  const bytes = Uint8Array.from(atob(view.pixels), (char) => char.charCodeAt(0));
+  for (let pixel = 0; pixel < view.width * view.height; pixel += 1) {
+    for (let part = 0; part < 3; part += 1) {
+      image.data[4 * pixel + part] = bytes[view.channels * pixel + (view.channels === 1 ? 0 : part)];
+    }
+    image.data[4 * pixel + 3] = 255;
+  }
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
