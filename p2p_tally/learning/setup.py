@@ -16,6 +16,7 @@ from p2p_tally.learning.data import Arrays, Augment, DataOptions, Examples, Norm
 from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import partition
 from p2p_tally.learning.data.probes import ProbePool, overlap
+from p2p_tally.learning.data.text import TextSource
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.own_methods import try_method
@@ -40,6 +41,7 @@ class Task:
     test: Examples
     normalise: Normalise | None = None
     augment: Augment | None = None
+    tokenizer: Path | None = None  # of text
 
 
 def prepare(federation: Federation, *, root: Path | None = None, download: bool = False) -> Task:
@@ -93,6 +95,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         test=test,
         normalise=normalise,
         augment=_augmentation(federation, source),
+        tokenizer=source.tokenizer if isinstance(source, TextSource) else None,
     )
 
 

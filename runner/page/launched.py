@@ -49,4 +49,4 @@ def checked_url(url: str) -> str:
     scheme, found, rest = url.partition("://")
     if found and scheme != "http":
         raise ConfigError(f"{url}: accepted is HOST:PORT or http://HOST:PORT, the admin address of a node")
-    return str(parse_address((rest if found else url).rstrip("/"), url))
+    return str(parse_address((rest if found else url).rstrip("/"), "page"))

@@ -1,7 +1,7 @@
 """Fills the book of a page from a simulation: its lines, and the votes at each evaluated round."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,7 +9,7 @@ from p2p_tally.ids import NodeName
 from p2p_tally.learning.setup import make_model
 from p2p_tally.node.page.budget import budget
 from p2p_tally.node.page.feed import MERGES, VOTES, describe
-from p2p_tally.node.page.views import probe_views
+from p2p_tally.node.page.views import Decode, decoder, probe_views
 from p2p_tally.page.book import Book
 from p2p_tally.page.votes import COMPARED, vote_record
 from p2p_tally.runner.page.server import PageServer
@@ -36,13 +36,15 @@ class SimulationFeed:
         self._sent = [0.0, 0.0]  # by votes and by merges, payload of a peer on average
         self._last = 0  # round
         self._pace: float | None = None
+        self._decode: Decode | None = None
         self._votes: tuple[int, RoundLog, Any] | None = None
 
-    def begin(self, lines: RoundLog, topology: Topology, parameters: int) -> None:
-        """Before the first round, or before the round with which an interrupted run continues."""
+    def begin(self, lines: RoundLog, topology: Topology, parameters: int, before: Sequence[RoundLine] = ()) -> None:
+        """Before the first round. `before`: the lines of a run that continues after an interruption."""
         federation, classes = lines.run.federation, lines.task.classes
         self._names = lines.run.names[:MOST_NODES]
         self._rounds = federation.rounds
+        self._decode = decoder(lines.task.tokenizer)
         graph = topology.union(min(federation.rounds, topology.period or 1))
         shown = set(self._names)
         self._links = {name: sorted(shown.intersection(graph.neighbors(name))) for name in self._names}
@@ -51,7 +53,7 @@ class SimulationFeed:
         self._book.describe(about | {"shown": len(self._names)})
         for name in self._names:
             self._book.put_state(name, self._state("waiting", 0, None))
-        for line in lines.run.lines:
+        for line in before:
             self.take(line)
 
     def take(self, line: RoundLine, log: RoundLog | None = None, votes: Any = None) -> None:
@@ -79,7 +81,7 @@ class SimulationFeed:
         if self._votes is None:
             return
         (round, log, votes), self._votes = self._votes, None
-        views = probe_views(log.probes, votes.shape[1] // len(log.probes))
+        views = probe_views(log.probes, log.task.probes.examples.probes_each, self._decode)
         cast = dict(zip(self._names, votes[:, :COMPARED], strict=False))
         self._book.add_votes(vote_record(round, cast, log.labels, views))
 
@@ -113,7 +115,7 @@ def simulation_page() -> Iterator[Watch]:
         def watch(lines: RoundLog, topology: Topology) -> None:
             first = lines.run.names[0]
             parameters = sum(one.numel() for one in make_model(lines.task, NodeName(first), 0).parameters())
-            server.call(feed.begin, lines, topology, parameters)
+            server.call(feed.begin, lines, topology, parameters, list(lines.run.lines))
             lines.listen(lambda line: server.call(feed.take, line, lines, lines.votes))
 
         yield watch

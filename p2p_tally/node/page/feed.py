@@ -11,7 +11,7 @@ from p2p_tally.learning.methods import method_of
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.node import Node
 from p2p_tally.node.page.budget import budget
-from p2p_tally.node.page.views import probe_views
+from p2p_tally.node.page.views import Decode, probe_views
 from p2p_tally.node.position import WAITING
 from p2p_tally.node.reports import RoundReport
 from p2p_tally.page.book import Book
@@ -31,11 +31,18 @@ NEWEST = 0.2
 class NodeFeed:
     """Listens to the rounds of one node. Between them it does work only when `refresh` is called."""
 
-    def __init__(self, node: Node, status: Callable[[], dict[str, Any]], clock: Clock = time.monotonic) -> None:
-        """`status`: what /status shows."""
+    def __init__(
+        self,
+        node: Node,
+        status: Callable[[], dict[str, Any]],
+        decode: Decode | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """`status`: what /status shows. `decode`: tokens as text, where the probes are text."""
         self.book = Book()
         self._node = node
         self._status = status
+        self._decode = decode
         self._clock = clock
         self._votes_sent = 0  # payload bytes, since this process began
         self._merges_sent = 0
@@ -109,7 +116,7 @@ class NodeFeed:
         votes = {
             str(voter): votes_of(_first(answer)) for voter, answer in zip(report.voters, report.answers, strict=True)
         }
-        views = probe_views(probes.sample(report.round)[0], probes.examples.probes_each)
+        views = probe_views(probes.sample(report.round)[0], probes.examples.probes_each, self._decode)
         self.book.add_votes(vote_record(report.round, votes, probes.labels_of(report.round), views))
 
 

@@ -11,6 +11,7 @@ from p2p_tally.node.links.addresses import Address
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.page.feed import NodeFeed
+from p2p_tally.node.page.views import Decode
 from p2p_tally.node.service.metrics import Metrics
 from p2p_tally.page.hub import Hub
 from p2p_tally.page.site import add_page, make_site
@@ -51,12 +52,20 @@ def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[
 class Admin:
     """A small HTTP server beside the node."""
 
-    def __init__(self, address: Address, node: Node, transport: WebSocketTransport, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        address: Address,
+        node: Node,
+        transport: WebSocketTransport,
+        metrics: Metrics,
+        decode: Decode | None = None,
+    ) -> None:
+        """`decode`: tokens as text, where the probes are text."""
         self.address = address
         self._node = node
         self._transport = transport
         self._metrics = metrics
-        self.feed = NodeFeed(node, lambda: status(node, transport, metrics))
+        self.feed = NodeFeed(node, lambda: status(node, transport, metrics), decode)
         self._hub = Hub(self.feed.book, self.feed.refresh)
         app = make_site(address.loopback)
         add_page(app, self._hub)

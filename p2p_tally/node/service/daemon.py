@@ -30,6 +30,7 @@ from p2p_tally.node.links.addresses import Address, parse_address, parse_peers
 from p2p_tally.node.links.known_graph import NEIGHBOURS, KnownGraph
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
+from p2p_tally.node.page.views import decoder
 from p2p_tally.node.service.admin import Admin
 from p2p_tally.node.service.checkpoint import Checkpoints
 from p2p_tally.node.service.metrics import Metrics, NodeCollector
@@ -143,7 +144,7 @@ class Daemon:
     def _make_admin(self, text: str) -> Admin:
         address = parse_address(text, "--admin")
         self._check_reach(address, "--admin")
-        admin = Admin(address, self.node, self.transport, self.metrics)
+        admin = Admin(address, self.node, self.transport, self.metrics, decoder(self.task.tokenizer))
         self.recorder.listen(admin.feed.record)
         return admin
 
