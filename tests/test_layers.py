@@ -34,6 +34,8 @@ LAYERS = {
     "p2p_tally.option_types": "base",
     "p2p_tally.options": "base",
     "p2p_tally.own_objects": "base",
+    "p2p_tally.round_options": "base",
+    "p2p_tally.voting_options": "base",
 }
 
 # What each layer may import of ours besides itself.

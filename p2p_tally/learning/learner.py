@@ -26,7 +26,9 @@ from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.objectives import distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
-from p2p_tally.learning.schedule import Channel, sends_changes
+from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
+from p2p_tally.learning.voting.skew import local_loss
+from p2p_tally.learning.voting.voter import Voter
 
 # Limits of one forward pass over the test set: enough to be fast, and little enough for the caches of a CPU. There a
 # convolutional network takes twice as long for each image in a batch of 1,024 (32 x 32 pixels) as in a batch of 256.
@@ -82,7 +84,9 @@ class Learner:
         start = self.parameters.vector
         self.anchor = start.clone() if self.method.proximal else None  # [W]
         self.merge_step = self.method.merge_step(start, federation)
-        self.feedback = ErrorFeedback(start, self.method.common_start) if sends_changes(federation) else None
+        self.feedback = ErrorFeedback(start, begin_alike(federation)) if sends_changes(federation) else None
+        self.voter = Voter(federation, classes, self.device)
+        self._local_loss = local_loss(private, classes, federation.balance, self.device)
         self.batches = torch.Generator().manual_seed(derive_seed(federation.seed, "batches", name))
         self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
 
@@ -101,15 +105,16 @@ class Learner:
             x, y = self._on_device(self.private.take(indices))
             assert y is not None
             x = self.normalise(self.augment(x, self.batches))
-            loss = F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
+            loss = self._local_loss(self.model(x).flatten(0, -2), y.flatten())
             self._step(loss, self.optimiser, self.anchor)
 
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
-        logits, _ = self._look_at_probes(round)
+        seen, _ = self._look_at_probes(round)
+        logits = self.voter.calibrated(seen.detach())
         if self.method.answer is None:
-            return votes(logits.detach(), self.federation)  # nothing is sent: the votes are for the record only
-        return self.method.answer(logits.detach(), self.federation)
+            return votes(logits, self.federation)  # nothing is sent: the votes are for the record only
+        return self.method.answer(logits, self.federation)
 
     def _seed_dropout(self) -> None:
         """Seed torch's global generator from this node's own: modules such as dropout draw from the global one."""
@@ -131,7 +136,7 @@ class Learner:
     ) -> None:
         """One step on the probes of a round towards the answers at hand, own included, in the order of names.
 
-        `weights` [N] sum to 1; None: all answers count the same.
+        `weights` [N] or [N, P]: see consensus.py; None: all answers count the same.
         """
         if self.method.distils_merged:
             self._look_at_probes(round)  # the merge has changed the model since it voted
@@ -145,6 +150,7 @@ class Learner:
             label_weight=channel.label,
             consensus_weight=channel.consensus,
             disagreement_weight=self.federation.disagreement_weight if self.method.weighs_disagreement else 0.0,
+            by_margin=self.federation.consensus_weight == "margin",
         )
         self._step(loss, self.student, None)
 
@@ -249,7 +255,7 @@ class Learner:
         state |= {f"outer.{key}": value for key, value in self.merge_step.state.items()}
         if self.feedback is not None:
             state |= {f"feedback.{key}": value for key, value in self.feedback.state.items()}
-        return state
+        return state | {f"voter.{key}": value for key, value in self.voter.state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """The inverse of `snapshot`, bit for bit."""
@@ -257,8 +263,9 @@ class Learner:
         if kept != held:
             raise ConfigError(f"--resume: the checkpoint is of a model of {kept} parameters, this one has {held}")
         for key, tensor in self.state().items():
-            if key != "generator":
+            if key != "generator" and not key.startswith("voter."):
                 tensor.copy_(state[key])
+        self.voter.restore({key: state[f"voter.{key}"] for key in self.voter.state})
         if self.feedback is not None:
             self.feedback.restored()
         self.batches.set_state(state["generator"])

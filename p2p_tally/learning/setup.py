@@ -20,7 +20,7 @@ from p2p_tally.learning.data.text import TextSource
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.own_methods import try_method
-from p2p_tally.learning.schedule import resolve
+from p2p_tally.learning.schedule import begin_alike, resolve
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,11 @@ def _held_out(federation: Federation, source: Source) -> tuple[ProbePool, Exampl
         )
     count = federation.probe_count or source.holdout
     pool, private = _set_apart(federation, source, count, "--probe-count", "holdout")
-    return ProbePool(pool, federation.probes_per_round, federation.seed), private
+    return ProbePool(pool, federation.probes_per_round, federation.seed, hidden=_hidden(federation)), private
+
+
+def _hidden(federation: Federation) -> bool:
+    return federation.probe_labels == "hidden"
 
 
 def _test_set(federation: Federation, test: Examples) -> Examples:
@@ -134,7 +138,9 @@ def _of_another_source(federation: Federation, source: Source, public: Source) -
         pool = pool.subset(torch.arange(count))
     per_round, seed = federation.probes_per_round, federation.seed
     if not federation.anchor:
-        return ProbePool(pool, per_round, seed), source.train
+        return ProbePool(pool, per_round, seed, hidden=_hidden(federation)), source.train
+    if _hidden(federation):
+        raise ConfigError(f"--anchor {federation.anchor}: of no use with --probe-labels hidden; accepted is 0")
     anchor, private = _set_apart(federation, source, federation.anchor, "--anchor", "anchor")
     return ProbePool(pool, per_round, seed, anchor, federation.anchor_per_round), private
 
@@ -180,9 +186,9 @@ def _augmentation(federation: Federation, source: Source) -> Augment | None:
 
 
 def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
-    """A node's model as it begins: its own initialisation, or the same for all where the method has a common start."""
+    """A node's model as it begins: its own initialisation, or the same for all."""
     federation = of_rank(task.federation, rank)
-    whose = "all" if method_of(federation).common_start else name
+    whose = "all" if begin_alike(federation) else name
     seed = derive_seed(federation.seed, "initialisation", whose)
     return models.build(federation, task.default_model, task.input_shape, task.classes, seed)
 

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from p2p_tally.errors import BallotError
+from p2p_tally.protocol.abstaining import decode_abstaining, encode_abstaining, largest_abstaining
 from p2p_tally.protocol.coding import decode_coded, encode_coded
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size
 from p2p_tally.protocol.probabilities import Precision, read, rounded, width, write
@@ -31,15 +32,23 @@ class BallotFormat:
     classes: int
     k: int = 1
     precision: Precision = "float32"  # of the probabilities
+    abstains: bool = False  # a vote may be C: no opinion
+
+    @property
+    def symbols(self) -> int:
+        """How many different votes there are."""
+        return self.classes + self.abstains
 
     @property
     def largest(self) -> int:
         """The length of a ballot in bytes; the coded form varies, and this is its maximum."""
         match self.form:
             case "byte":
-                return self.count * index_bytes(self.classes)
+                return self.count * index_bytes(self.symbols)
             case "packed":
-                return packed_size(self.count, self.classes)
+                return packed_size(self.count, self.symbols)
+            case "coded" if self.abstains:
+                return largest_abstaining(self.count, self.classes)
             case "coded":
                 return packed_size(self.count, self.classes) + 1
             case "top-k":
@@ -70,7 +79,9 @@ class BallotFormat:
             case "soft":
                 return write(answer, self.precision)
             case "packed":
-                return encode_packed(answer, self.classes)
+                return encode_packed(answer, self.symbols)
+            case "coded" if self.abstains:
+                return encode_abstaining(answer, self.classes, labels)
             case "coded":
                 return encode_coded(answer, self.classes, labels)
             case _:
@@ -79,14 +90,16 @@ class BallotFormat:
     def decode(self, ballot: bytes, labels: np.ndarray | None = None) -> Answer:
         """The answer, or a BallotError."""
         if self.form == "coded":
+            if self.abstains:
+                return decode_abstaining(ballot, self.count, self.classes, labels)
             return decode_coded(ballot, self.count, self.classes, labels)
         if len(ballot) != self.largest:
             raise BallotError(f"{len(ballot)} bytes instead of {self.largest}", reason="ballot-length")
         match self.form:
             case "byte":
-                return self._below_classes(np.frombuffer(ballot, self._index_type))
+                return self._below(self.symbols, np.frombuffer(ballot, self._index_type))
             case "packed":
-                return decode_packed(ballot, self.count, self.classes)
+                return decode_packed(ballot, self.count, self.symbols)
             case "top-k":
                 return self._top_k(ballot)
             case "soft":
@@ -102,19 +115,19 @@ class BallotFormat:
 
     @property
     def _index_type(self) -> str:
-        return "<u1" if index_bytes(self.classes) == 1 else "<u2"
+        return "<u1" if index_bytes(self.symbols) == 1 else "<u2"
 
     def _indices(self, indices: np.ndarray) -> bytes:
         return indices.astype(self._index_type).tobytes()
 
-    def _below_classes(self, votes: np.ndarray) -> np.ndarray:
-        if votes.size and int(votes.max()) >= self.classes:
+    def _below(self, bound: int, votes: np.ndarray) -> np.ndarray:
+        if votes.size and int(votes.max()) >= bound:
             raise BallotError(f"class {int(votes.max())} of {self.classes}", reason="ballot-class")
         return votes
 
     def _top_k(self, ballot: bytes) -> Answer:
         split = self.count * self.k * index_bytes(self.classes)
-        indices = self._below_classes(np.frombuffer(ballot[:split], self._index_type)).reshape(self.count, self.k)
+        indices = self._below(self.classes, np.frombuffer(ballot[:split], self._index_type)).reshape(self.count, self.k)
         if self.k == 1:
             return indices, np.ones((self.count, 1), np.float32)
         ordered = np.sort(indices, axis=1)

@@ -57,7 +57,7 @@ def test_a_change_since_zeros_is_the_model_and_sent_whole() -> None:
     assert format_since(np.array([0.0, 0.0, 1.0]), sparse) == sparse
 
 
-@pytest.mark.parametrize(("method", "first"), [("tally", ChangeFormat("int8")), ("diloco", ChangeFormat("int8", 0.1))])
-def test_the_first_merge_is_whole_where_peers_have_no_common_start(method: str, first: ChangeFormat) -> None:
-    federation = Federation(method=method, merge_precision="int8", merge_top_k=0.1)
+@pytest.mark.parametrize(("start", "first"), [("own", ChangeFormat("int8")), ("common", ChangeFormat("int8", 0.1))])
+def test_the_first_merge_is_whole_where_peers_have_no_common_start(start: str, first: ChangeFormat) -> None:
+    federation = Federation.parse({"start": start, "merge_precision": "int8", "merge_top_k": 0.1})
     assert list(islice(merge_formats(federation), 3)) == [first, ChangeFormat("int8", 0.1), ChangeFormat("int8", 0.1)]

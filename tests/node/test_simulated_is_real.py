@@ -54,6 +54,20 @@ async def test_rounded_probabilities_give_the_same_bits_and_bytes(method: str, p
     await test_same_bits_and_same_bytes(method, {"soft_precision": precision}, 0, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"balance": 1.0, "calibrate": 0.5, "consensus_weight": "margin", "topology": "ring"},
+        {"abstain": 0.5, "balance": 0.5, "consensus_weight": "agreement", "topology": "ring"},
+        {"abstain": 0.5, "ballot": "coded", "probe_labels": "hidden", "tally_weights": "reliability"},
+        {"abstain": "below:0.3", "ballot": "packed", "topology": "ring", "hops": 2, "tally_weights": "reliability"},
+    ],
+    ids=str,
+)
+async def test_better_ballots_give_the_same_bits_and_bytes(options: dict[str, object], tmp_path: Path) -> None:
+    await test_same_bits_and_same_bytes("tally", options, 4, tmp_path)
+
+
 async def test_merges_by_drift_come_in_the_same_rounds(tmp_path: Path) -> None:
     options = {"merge_when": "drift", "merge_threshold": 0.6, "merge_precision": "int8", "merge_every": 3}
     federation = small(nodes=4, eval_every=1, rounds=20, local_steps=5, lr=0.003, **options)
