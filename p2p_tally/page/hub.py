@@ -44,7 +44,12 @@ class _Viewer:
     def send(self, message: bytes | None) -> None:
         if self.waiting.qsize() < MOST_WAITING:
             self.waiting.put_nowait(message)
-        elif self._transport is not None:
+        else:
+            self.drop()
+
+    def drop(self) -> None:
+        """End the connection now, also if the other side does not read."""
+        if self._transport is not None:
             self._transport.abort()
 
 
@@ -103,6 +108,8 @@ class Hub:
             self._publish(message)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._nobody.wait(), LAST_SECONDS)
+        for viewer in self._viewers:
+            viewer.drop()
         if self._ticking is not None:
             await self._ticking
 

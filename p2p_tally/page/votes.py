@@ -28,15 +28,25 @@ Record = dict[str, Any]
 
 
 def vote_record(
-    round: int, votes: Mapping[str, np.ndarray], labels: np.ndarray | None, views: list[dict[str, Any] | None]
+    round: int,
+    votes: Mapping[str, np.ndarray],
+    labels: np.ndarray | None,
+    views: list[dict[str, Any] | None],
+    classes: int,
 ) -> Record:
-    """The first votes [P] of each node, and labels [P] with negative numbers where there is none."""
+    """The first votes [P] of each node, -1 for those left out, and labels [P], negative where there is none."""
     return {
         "round": round,
-        "votes": {name: cast[:COMPARED].tolist() for name, cast in votes.items()},
+        "votes": {name: _cast(some[:COMPARED], classes) for name, some in votes.items()},
         "labels": None if labels is None else labels[:COMPARED].tolist(),
         "views": views[:SHOWN],
     }
+
+
+def _cast(votes: np.ndarray, classes: int) -> list[int]:
+    """A vote for a class beyond the last is none: the node abstains."""
+    cast: list[int] = np.where(votes < classes, votes, -1).tolist()
+    return cast
 
 
 def view_of(example: np.ndarray) -> dict[str, Any] | None:

@@ -83,7 +83,7 @@ class SimulationFeed:
         (round, log, votes), self._votes = self._votes, None
         views = probe_views(log.probes, log.task.probes.examples.probes_each, self._decode)
         cast = dict(zip(self._names, votes[:, :COMPARED], strict=False))
-        self._book.add_votes(vote_record(round, cast, log.labels, views))
+        self._book.add_votes(vote_record(round, cast, log.labels, views, log.task.classes))
 
     def _state(self, state: str, round: int, accuracy: float | None) -> dict[str, Any]:
         return {

@@ -55,7 +55,7 @@ def made_up(nodes: int, rounds: int) -> Book:
     for round in range(rounds - KEPT_ROUNDS, rounds):
         votes = {name: generator.integers(10, size=32) for name in names}
         views = [view_of(generator.random((3, 32, 32))) for _ in range(6)]
-        book.add_votes(vote_record(round, votes, generator.integers(10, size=32), views))
+        book.add_votes(vote_record(round, votes, generator.integers(10, size=32), views, 10))
     return book
 
 

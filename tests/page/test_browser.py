@@ -41,7 +41,7 @@ def made_up(names: list[str], rounds: int) -> Book:
         put(book, names, name, rounds)
     votes = {name: generator.integers(3, size=16) for name in names}
     views = [view_of(generator.random(64)) for _ in range(6)]
-    book.add_votes(vote_record(rounds, votes, generator.integers(3, size=16), views))
+    book.add_votes(vote_record(rounds, votes, generator.integers(3, size=16), views, 10))
     return book
 
 
@@ -78,12 +78,13 @@ def test_it_loads_and_shows_everything_in_order(browser: "Browser") -> None:
 
 def test_the_tally_counts_the_votes(browser: "Browser") -> None:
     book = made_up(["a", "b", "c"], 3)
-    votes = {"a": np.array([7, 1]), "b": np.array([7, 2]), "c": np.array([4, 2])}
-    book.add_votes(vote_record(9, votes, np.array([7, 1]), []))
+    votes = {"a": np.array([7, 1, 10]), "b": np.array([7, 2, 10]), "c": np.array([4, 2, 10])}  # 10: no vote
+    book.add_votes(vote_record(9, votes, np.array([7, 1, 1]), [], 10))
     with PageServer(book) as server, opened(browser, server.url) as page:
-        first, second = page.locator("#tally .probe").all_inner_texts()
+        first, second, third = page.locator("#tally .probe").all_inner_texts()
         assert re.sub(r"\s+", " ", first).startswith("consensus 7 label 7 ✓ right class 7 2 class 4 1")
         assert re.sub(r"\s+", " ", second).startswith("consensus 2 label 1 ✕ wrong class 2 2 class 1 1")
+        assert re.sub(r"\s+", " ", third).startswith("consensus none label 1 ✕ wrong who voted what")
         page.select_option("#agreement-class", "7")  # the first probe alone: a and b agree, c with nobody
         cells = page.locator("#agreement tbody td").all_inner_texts()
         assert cells == ["", "100", "0", "100", "", "0", "0", "0", ""]
@@ -125,7 +126,7 @@ def test_hostile_names_and_lines_are_text(browser: "Browser") -> None:
         put(book, HOSTILE, evil, 6, missing=[evil], state="unreachable", why=evil)
     about = {"method": HOSTILE[0], "topology": HOSTILE[1], "data": HOSTILE[2], "own": HOSTILE[0]}
     book.describe(book.about | about)
-    book.add_votes(vote_record(9, {name: np.array([1]) for name in HOSTILE}, None, [{"text": HOSTILE[0]}]))
+    book.add_votes(vote_record(9, {name: np.array([1]) for name in HOSTILE}, None, [{"text": HOSTILE[0]}], 10))
     with PageServer(book) as server, opened(browser, server.url) as page:
         page.locator("#tally summary").first.click()
         assert page.locator("img, #problems script, #nodes svg, main script").count() == 0

@@ -118,14 +118,34 @@ async def test_the_end_comes_after_the_last_news() -> None:
         await closing
 
 
+def not_reading(address: str) -> socket.socket:
+    """A viewer that asks for the stream and never reads it."""
+    host, port = address.split(":")
+    lazy = socket.create_connection((host, int(port)))
+    lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    lazy.sendall(f"GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
+    return lazy
+
+
+async def test_a_viewer_that_does_not_read_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "LAST_SECONDS", 0.1)
+    book = Book()
+    book.add_problem({"time": 0, "message": "x" * 20_000_000})
+    hub = Hub(book, lambda: None, pause=60.0)
+    async with asyncio.timeout(20):
+        async with served(hub) as address:
+            lazy = not_reading(address)
+            while not hub.viewers:
+                await asyncio.sleep(0.01)
+        lazy.close()
+    assert hub.viewers == 0
+
+
 async def test_a_viewer_that_does_not_read_is_dropped_and_the_others_are_not_kept_waiting() -> None:
     book = Book()
     hub = Hub(book, lambda: book.add_problem({"time": 0, "message": "x" * 500_000}), pause=0.01)
     async with asyncio.timeout(60), served(hub) as address, viewer(address) as messages:
-        host, port = address.split(":")
-        with socket.create_connection((host, int(port))) as lazy:
-            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            lazy.sendall(f"GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
+        with not_reading(address):
             while hub.viewers < 2:
                 await anext(messages)
             while hub.viewers == 2:

@@ -52,12 +52,16 @@ def test_of_a_long_text_the_end_is_shown() -> None:
 
 
 def test_a_record_is_bounded() -> None:
-    record = vote_record(3, {"a": np.arange(500)}, np.arange(500), [None] * 50)
+    record = vote_record(3, {"a": np.arange(500)}, np.arange(500), [None] * 50, 500)
     assert (len(record["votes"]["a"]), len(record["labels"]), len(record["views"])) == (COMPARED, COMPARED, SHOWN)
 
 
+def test_a_vote_that_is_left_out_is_none() -> None:
+    assert vote_record(1, {"a": np.array([0, 3, 2])}, None, [], 3)["votes"] == {"a": [0, -1, 2]}
+
+
 def record(round: int, **votes: list[int]) -> dict[str, object]:
-    return vote_record(round, {name: np.array(cast) for name, cast in votes.items()}, None, [{"text": "probe"}])
+    return vote_record(round, {name: np.array(cast) for name, cast in votes.items()}, None, [{"text": "probe"}], 10)
 
 
 def test_records_of_one_round_are_joined() -> None:

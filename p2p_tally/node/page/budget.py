@@ -23,13 +23,13 @@ def budget(federation: Federation, topology: Topology, votes: int, classes: int,
 
     FedAvg merges as often as this run does, or every 50 rounds where it does not.
     """
-    soft = federation.model_copy(update={"method": "fedmd"})
+    soft = federation.model_copy(update={"method": "fedmd", "abstain": 0})
     try:
         size = ballot_format(soft, votes, classes).largest
     except ConfigError:  # a run too long for ballots of this size
         size = 4 * votes * classes
     # The copies of a message do not depend on its contents: those of one byte are counted, and multiplied.
-    one_byte = ballot_format(federation.model_copy(update={"method": "tally", "ballot": "byte"}), 1, 2)
+    one_byte = ballot_format(federation.model_copy(update={"method": "tally", "ballot": "byte", "abstain": 0}), 1, 2)
     traffic = Traffic(federation.model_copy(update={"method": "fedavg"}), topology, one_byte, parameters)
     everyone = np.ones(traffic.nodes, bool)
     rounds = range(1, min(SURVEYED, topology.period or SURVEYED) + 1)

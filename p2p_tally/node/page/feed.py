@@ -112,12 +112,12 @@ class NodeFeed:
         return {peer: ["idle" if ended else link["state"], *carried[peer]] for peer, link in links.items()}
 
     def _show_votes(self, report: RoundReport) -> None:
-        probes = self._node.learner.probes
+        probes, classes = self._node.learner.probes, self._node.learner.classes
         votes = {
             str(voter): votes_of(_first(answer)) for voter, answer in zip(report.voters, report.answers, strict=True)
         }
         views = probe_views(probes.sample(report.round)[0], probes.examples.probes_each, self._decode)
-        self.book.add_votes(vote_record(report.round, votes, probes.labels_of(report.round), views))
+        self.book.add_votes(vote_record(report.round, votes, probes.labels_of(report.round), views, classes))
 
 
 def _payload(sent: dict[Stage, Count], stages: tuple[Stage, ...]) -> int:

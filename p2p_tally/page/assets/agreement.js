@@ -23,15 +23,17 @@ class Agreement {
       const cast = names.map((name) => record.votes[name] || []);
       const longest = Math.max(...cast.map((votes) => votes.length));
       for (let probe = 0; probe < longest; probe += 1) {
-        const [consensus] = histogram(record.votes, probe)[0];
+        const counts = histogram(record.votes, probe);
+        if (!counts.length) continue;
+        const [consensus] = counts[0];
         seen.add(consensus);
         if (wanted !== null && consensus !== wanted) continue;
         probes += 1;
         for (let one = 0; one < names.length; one += 1) {
           const vote = cast[one][probe];
-          if (vote === undefined) continue;
+          if (!(vote >= 0)) continue;
           for (let other = 0; other < one; other += 1) {
-            if (cast[other][probe] === undefined) continue;
+            if (!(cast[other][probe] >= 0)) continue;
             both[one][other] += 1;
             if (cast[other][probe] === vote) same[one][other] += 1;
           }

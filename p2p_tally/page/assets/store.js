@@ -42,6 +42,7 @@ class Store {
     for (const [name, rows] of Object.entries(message.points)) addRows(this.node(name).points, rows);
     for (const [name, rows] of Object.entries(message.merges)) addRows(this.node(name).merges, rows);
     if (message.present) {
+      this.changed.add('nodes');
       const present = new Set(message.present);
       for (const name of this.nodes.keys()) if (!present.has(name)) this.nodes.delete(name);
     }
@@ -105,11 +106,11 @@ class Store {
   }
 }
 
-// Votes counted by class: [[class, votes]], most votes first, among equal counts the smallest class.
+// Votes counted by class: [[class, votes]], most votes first, among equal counts the smallest class. -1: no vote.
 function histogram(votes, probe) {
   const counts = new Map();
   for (const cast of Object.values(votes)) {
-    if (probe < cast.length) counts.set(cast[probe], (counts.get(cast[probe]) || 0) + 1);
+    if (cast[probe] >= 0) counts.set(cast[probe], (counts.get(cast[probe]) || 0) + 1);
   }
   return [...counts].sort((one, other) => other[1] - one[1] || one[0] - other[0]);
 }

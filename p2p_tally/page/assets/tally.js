@@ -24,7 +24,7 @@ class Tally {
 
   card(record, probe, voters) {
     const counts = histogram(record.votes, probe);
-    const [consensus] = counts[0];
+    const consensus = counts.length ? counts[0][0] : 'none';
     const label = record.labels && record.labels[probe] >= 0 ? record.labels[probe] : null;
     const card = element('article', { class: 'probe', 'aria-label': `Probe ${probe + 1}` });
     const view = record.views[probe];
@@ -47,6 +47,8 @@ class Tally {
       const whose = inOrder(Object.keys(record.votes).filter((node) => record.votes[node][probe] === name));
       list.append(element('dt', { text: name }), element('dd', { text: whose.join(', ') }));
     }
+    const silent = inOrder(Object.keys(record.votes).filter((node) => record.votes[node][probe] < 0));
+    if (silent.length) list.append(element('dt', { text: 'no vote' }), element('dd', { text: silent.join(', ') }));
     card.append(element('details', { 'data-probe': probe }, element('summary', { text: 'who voted what' }), list));
     return card;
   }
