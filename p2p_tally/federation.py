@@ -3,6 +3,7 @@
 Fields marked `agreed` are those that every peer must share. Nothing here knows torch, sockets or the clock.
 """
 
+from pathlib import Path
 from typing import Any, Self
 
 from pydantic import model_validator
@@ -21,14 +22,14 @@ class Federation(VotingOptions):
     data: SourceOption = option(
         "digits",
         "private data and test set",
-        "digits, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function "
+        "digits, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE, features:IMAGES or package.module:function "
         "(in Python also a Source)",
         metavar="SOURCE",
     )
     probes: SourceOption = option(
         "holdout",
         "public probes: held out of the data, or another source (a whole data set gives its inputs without labels)",
-        "holdout, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function "
+        "holdout, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE, features:IMAGES or package.module:function "
         "(in Python also a Source)",
         metavar="SOURCE",
     )
@@ -73,7 +74,7 @@ class Federation(VotingOptions):
     vocabulary: int = option(
         2048,
         "text: tokens of the byte-pair tokenizer",
-        f"a whole number from 256 (every byte) to {MAX_CLASSES} (a vote is at most two bytes)",
+        f"a whole number from 256 (every byte) to {MAX_CLASSES} (a vote is at most three bytes)",
         metavar="V",
         agreed=True,
         ge=256,
@@ -84,8 +85,9 @@ class Federation(VotingOptions):
         "auto",
         "the model; several, separated by commas, are dealt out to the nodes by rank; mlp:64x2 has a width and a depth "
         "of its own",
-        "auto, mlp, cnn, cnn-half (at half the resolution), resnet18, tinygpt or package.module:function, or several "
-        "of these separated by commas; all but resnet18 and functions also with a size, as mlp:WIDTH, mlp:WIDTHxDEPTH",
+        "auto, mlp, linear, cnn, cnn-half (at half the resolution), resnet18, tinygpt or package.module:function, or "
+        "several of these separated by commas; all but linear, resnet18 and functions also with a size, as mlp:WIDTH, "
+        "mlp:WIDTHxDEPTH",
         metavar="MODEL,...",
     )
     width: int = option(
@@ -93,6 +95,19 @@ class Federation(VotingOptions):
     )
     depth: int = option(
         0, "depth of mlp, cnn and tinygpt; 0: the model's own", "a whole number from 0", metavar="D", ge=0
+    )
+    init: Path | None = option(
+        None,
+        "parameters to begin with: a file of an earlier run, or any that fits; a run's folder gives each node its own",
+        "a safetensors file, or the folder of a run",
+        metavar="FILE",
+    )
+    train: str = option(
+        "all",
+        "parameters that train; the rest is neither sent nor merged; head: those of the last layer",
+        "all, head, or patterns of parameter names such as 'layer4.*,fc.*'",
+        metavar="all|head|PATTERN,...",
+        pattern=r"^[^,\s]+(,[^,\s]+)*$",
     )
     lr: float = option(1e-3, "AdamW step size", "a positive number", metavar="LR", gt=0)
     weight_decay: float = option(5e-4, "AdamW weight decay", "a number from 0", metavar="WD", ge=0)

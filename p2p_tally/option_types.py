@@ -22,12 +22,13 @@ MergePrecision = Literal["float32", "bfloat16", "int8"]
 MergeWhen = Literal["clock", "drift"]
 MergeOver = Literal["neighbours", "ring"]
 TallyWeights = Literal["uniform", "mixing", "reliability"]
+Recipe = Literal["plain", "skewed"]
 ConsensusWeight = Literal["fixed", "agreement", "margin"]
 Start = Literal["auto", "own", "common"]
 ProbeLabels = Literal["known", "hidden"]
 
-# Two bytes name at most this many classes.
-MAX_CLASSES = 65_536
+# Three bytes name at most this many classes.
+MAX_CLASSES = 1 << 24
 
 _OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:NAME
 _MODELS = re.compile(r"[^,\s]+(,[^,\s]+)*")

@@ -1,17 +1,31 @@
 """How a peer votes and what it makes of votes: the second part of a federation's options."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from p2p_tally.option_types import ConsensusWeight
+from p2p_tally.option_types import ConsensusWeight, Recipe
 from p2p_tally.options import option
 from p2p_tally.round_options import RoundOptions
+
+# Options under one name, as they were found to work together (docs/results.md).
+RECIPES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "skewed": {"balance": 0.5, "calibrate": 0.5},
+}
 
 
 class VotingOptions(RoundOptions):
     """What makes votes worth more where the peers' data differ. Each uses only what a peer knows itself."""
 
+    recipe: Recipe = option(
+        "plain",
+        "skewed: options that were found to help where the peers' data differ; what is given besides wins",
+        "plain or skewed",
+        metavar="NAME",
+        agreed=True,
+    )
     balance: float = option(
         0.0,
         "local loss: how far it undoes the skew of the peer's own class counts; 0: plain cross-entropy, 1: all of it",
@@ -45,3 +59,11 @@ class VotingOptions(RoundOptions):
         metavar="HOW",
         agreed=True,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_recipe(cls, given: Any) -> Any:
+        """What a recipe sets, where it is not given itself. So a file that was written from a run names all of it."""
+        if not isinstance(given, Mapping):
+            return given
+        return {**RECIPES.get(str(given.get("recipe")), {}), **given}

@@ -18,6 +18,8 @@ LAYERS = {
     "p2p_tally.__main__": "cli",
     "p2p_tally.cli": "cli",
     "p2p_tally.cli_experiments": "cli",
+    "p2p_tally.cli_features": "cli",
+    "p2p_tally.cli_models": "cli",
     "p2p_tally.cli_options": "cli",
     "p2p_tally.runner": "runner",
     "p2p_tally.node": "node",

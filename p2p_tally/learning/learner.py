@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,9 +22,12 @@ from p2p_tally.learning.data import Augment, Examples, Normalise
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.norms import ProbeStatistics, training_mode
 from p2p_tally.learning.objectives import distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
+from p2p_tally.learning.saved.about import About
+from p2p_tally.learning.saved.file import model_bytes
 from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
 from p2p_tally.learning.voting.skew import local_loss
 from p2p_tally.learning.voting.voter import Voter
@@ -65,7 +67,9 @@ class Learner:
         device: torch.device | str = "cpu",
         normalise: Normalise | None = None,
         augment: Augment | None = None,
+        about: About | None = None,
     ) -> None:
+        self.about = about
         self.federation = federation
         self.method = method_of(federation)
         self.device = torch.device(device)
@@ -77,6 +81,8 @@ class Learner:
         self.augment = augment or (lambda x, _: x)
         self.model = model
         self.parameters = FlatParameters(model, self.device)
+        self.statistics = ProbeStatistics(model, probes, evaluation_batch, lambda x: self.normalise(x.to(self.device)))
+        training_mode(model)
         self.optimiser = self._adamw()
         # FedDF's merged model has its own optimiser. It gets the same gradients at every peer, so the peers' merged
         # models stay the same.
@@ -193,13 +199,18 @@ class Learner:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """The model in evaluation mode: no gradients, no dropout."""
-        self.model.eval()
+        """The model in evaluation mode: no gradients, no dropout, BatchNorm by the statistics of the probes."""
         try:
+            self.statistics.refresh()
             with torch.no_grad():
                 yield
         finally:
-            self.model.train()
+            training_mode(self.model)
+
+    def refresh_statistics(self) -> None:
+        """Have in the model's BatchNorm layers what an evaluation would use now."""
+        with self._looking():
+            pass
 
     def _logs(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model(self.normalise(x.to(self.device))).flatten(0, -2)
@@ -230,11 +241,13 @@ class Learner:
         right, of = self.probes.count_right(round, self.log_probabilities(x).argmax(-1).numpy())
         return int(right), of
 
+    def model_file(self) -> bytes:
+        """The model as a safetensors file that says what it is, for use anywhere."""
+        self.refresh_statistics()
+        return model_bytes(self.model, self.about)
+
     def save_model(self, path: Path) -> None:
-        """The model's tensors as a safetensors file, for use anywhere."""
-        # The parameters are views of one vector, and safetensors refuses tensors that share storage: hence the copies.
-        # The bytes are written here because safetensors' own writer does not raise OSError when the disk is full.
-        path.write_bytes(save({key: value.clone().contiguous() for key, value in self.model.state_dict().items()}))
+        path.write_bytes(self.model_file())
 
     # --- state
 

@@ -20,7 +20,10 @@ from p2p_tally.learning.data.text import TextSource
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.own_methods import try_method
+from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.schedule import begin_alike, resolve
+from p2p_tally.learning.start import choose_trained, same_values, warm_start
+from p2p_tally.learning.start_file import check_start_file, start_file
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +65,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
     if source.classes > MAX_CLASSES:
         raise DataError(
             f"--data {federation.data}: {source.classes} classes; accepted is at most {MAX_CLASSES}: "
-            "a vote is one or two bytes"
+            "a vote is at most three bytes"
         )
     if federation.probes == "holdout":
         probes, private = _held_out(federation, source)
@@ -76,6 +79,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
     test = _test_set(federation, source.test)
     cheap = len(test) <= CHEAP_TEST_SET
     federation = resolve(federation, labelled=probes.labelled, cheap_to_evaluate=cheap)
+    check_start_file(federation)
     if method_of(federation).sends is Sends.TOP_K and federation.top_k > source.classes:
         raise ConfigError(f"--top-k {federation.top_k}: accepted is at most the {source.classes} classes of the data")
     seen_in_test = overlap(probes.examples, test)
@@ -186,11 +190,16 @@ def _augmentation(federation: Federation, source: Source) -> Augment | None:
 
 
 def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
-    """A node's model as it begins: its own initialisation, or the same for all."""
+    """A node's model as it begins: its own initialisation, or the same for all; or the parameters of a file."""
     federation = of_rank(task.federation, rank)
     whose = "all" if begin_alike(federation) else name
     seed = derive_seed(federation.seed, "initialisation", whose)
-    return models.build(federation, task.default_model, task.input_shape, task.classes, seed)
+    model = models.build(federation, task.default_model, task.input_shape, task.classes, seed)
+    choose_trained(model, federation.train)
+    path = start_file(federation, name)
+    if path is not None:
+        warm_start(model, path)
+    return model
 
 
 def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
@@ -208,6 +217,19 @@ def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
         device,
         normalise=task.normalise,
         augment=task.augment,
+        about=about_model(task, rank),
+    )
+
+
+def about_model(task: Task, rank: int) -> About:
+    """What a file of this node's model says."""
+    return About.of(
+        of_rank(task.federation, rank),
+        task.default_model,
+        task.input_shape,
+        task.classes,
+        task.normalise,
+        None if task.tokenizer is None else task.tokenizer.read_text(encoding="utf-8"),
     )
 
 
@@ -220,11 +242,19 @@ def _try_out(model: nn.Module, task: Task, item: str) -> None:
     with torch.random.fork_rng(devices=[]):
         try:
             shape = tuple(model(x).flatten(0, -2).shape)
+            before = {key: buffer.clone() for key, buffer in model.named_buffers()}
+            model(x)  # a second time: a cache that the first call has filled may stay
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise ConfigError(f"{chosen} it fails: {' '.join(str(error).split())}") from None
     expected = (2 * task.test.probes_each, task.classes)
     if shape != expected:
         raise ConfigError(f"{chosen} it gives {shape} for two examples; accepted are logits {expected}")
+    changed = [key for key, buffer in model.named_buffers() if not same_values(before.get(key), buffer)]
+    if changed:
+        raise ConfigError(
+            f"--model {item}: its buffer {changed[0]} changes while it trains, and no merge averages buffers; accepted "
+            "are buffers that stay as they are, and BatchNorm"
+        )
 
 
 def pick_device(wanted: str) -> str:

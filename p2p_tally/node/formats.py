@@ -11,7 +11,7 @@ from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.schedule import begin_alike
 from p2p_tally.protocol.ballots import BallotFormat, Form
 from p2p_tally.protocol.changes import ChangeFormat
-from p2p_tally.protocol.frames import Limits
+from p2p_tally.protocol.frames import MARGIN, Limits
 from p2p_tally.protocol.messages import LONG_BALLOT, LONG_BALLOT_ROUNDS
 
 
@@ -31,6 +31,16 @@ def ballot_format(federation: Federation, votes: int, classes: int) -> BallotFor
             f"{LONG_BALLOT} bytes; here they are up to {ballots.largest}"
         )
     return ballots
+
+
+def check_sendable(federation: Federation, ballots: BallotFormat, queue: int) -> None:
+    """Refuse ballots that do not fit a link's queue of so many bytes: the first one would end the link."""
+    if ballots.largest + MARGIN > queue:
+        raise ConfigError(
+            f"--probes-per-round {federation.probes_per_round}: {ballots.count} answers of --method "
+            f"{method_of(federation).name} are {ballots.largest} bytes; "
+            f"accepted over a link is at most {queue - MARGIN}"
+        )
 
 
 def merge_format(federation: Federation) -> ChangeFormat:

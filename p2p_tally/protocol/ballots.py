@@ -10,8 +10,9 @@ import numpy as np
 
 from p2p_tally.errors import BallotError
 from p2p_tally.protocol.abstaining import decode_abstaining, encode_abstaining, largest_abstaining
+from p2p_tally.protocol.aligned import from_bytes, to_bytes
 from p2p_tally.protocol.coding import decode_coded, encode_coded
-from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size
+from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size, vote_width
 from p2p_tally.protocol.probabilities import Precision, read, rounded, width, write
 
 Form = Literal["byte", "packed", "coded", "top-k", "soft"]
@@ -20,7 +21,7 @@ Answer = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 def index_bytes(classes: int) -> int:
     """b_C: bytes for the index of one of C classes."""
-    return 1 if classes <= 256 else 2
+    return max(1, (vote_width(classes) + 7) // 8)
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class BallotFormat:
             raise BallotError(f"{len(ballot)} bytes instead of {self.largest}", reason="ballot-length")
         match self.form:
             case "byte":
-                return self._below(self.symbols, np.frombuffer(ballot, self._index_type))
+                return self._below(self.symbols, from_bytes(ballot, index_bytes(self.symbols)))
             case "packed":
                 return decode_packed(ballot, self.count, self.symbols)
             case "top-k":
@@ -113,12 +114,8 @@ class BallotFormat:
             return answer[0], rounded(answer[1], self.precision)
         return rounded(answer, self.precision) if self.form == "soft" else answer
 
-    @property
-    def _index_type(self) -> str:
-        return "<u1" if index_bytes(self.symbols) == 1 else "<u2"
-
     def _indices(self, indices: np.ndarray) -> bytes:
-        return indices.astype(self._index_type).tobytes()
+        return to_bytes(indices, index_bytes(self.symbols))
 
     def _below(self, bound: int, votes: np.ndarray) -> np.ndarray:
         if votes.size and int(votes.max()) >= bound:
@@ -126,8 +123,9 @@ class BallotFormat:
         return votes
 
     def _top_k(self, ballot: bytes) -> Answer:
-        split = self.count * self.k * index_bytes(self.classes)
-        indices = self._below(self.classes, np.frombuffer(ballot[:split], self._index_type)).reshape(self.count, self.k)
+        each = index_bytes(self.classes)
+        split = self.count * self.k * each
+        indices = self._below(self.classes, from_bytes(ballot[:split], each)).reshape(self.count, self.k)
         if self.k == 1:
             return indices, np.ones((self.count, 1), np.float32)
         ordered = np.sort(indices, axis=1)

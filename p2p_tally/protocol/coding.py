@@ -13,7 +13,7 @@ from p2p_tally.errors import BallotError
 from p2p_tally.protocol.bits import Ints
 from p2p_tally.protocol.enumerative import FIRST_BYTE, decode_ranked, encode_ranked
 from p2p_tally.protocol.packed import class_indices, decode_packed, encode_packed, packed_size
-from p2p_tally.protocol.predictive import decode_predictive, encode_predictive
+from p2p_tally.protocol.predictive import decode_predictive, encode_predictive, fits_tables
 from p2p_tally.protocol.predictive_choice import likely_smallest
 
 PACKED = 0  # the first byte of a packed ballot; 1 to 7 are for predictive.Scheme, 8 to 255 for ranked ballots
@@ -28,7 +28,7 @@ def encode_coded(votes: NDArray[np.integer[Any]], classes: int, labels: NDArray[
     ranked = encode_ranked(votes, classes, labels)
     if ranked is not None:
         ballots.append(ranked)
-    if min(map(len, ballots)) > SHORT:
+    if min(map(len, ballots)) > SHORT and fits_tables(votes, classes):
         ballots.append(encode_predictive(likely_smallest(votes, classes, labels), votes, classes, labels))
     return min(ballots, key=len)
 

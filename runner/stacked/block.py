@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning.data import Arrays, Examples
 from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.norms import training_mode
 from p2p_tally.learning.setup import Task
 from p2p_tally.learning.voting.skew import balance_shift, calibration, class_counts
 from p2p_tally.runner.stacked.batched_model import (
@@ -179,7 +180,7 @@ class Block:
         if isinstance(self.model, Vmapped):
             self.model.model.eval()
             logits = self.model.logits(self._shared(x))
-            self.model.model.train()
+            training_mode(self.model.model)
             return logits
         return self.model.logits(self._shared(x))
 

@@ -185,7 +185,7 @@ class Stacked:
             evaluations = self.stack.evaluate()
             watch.lap("evaluate")
             lines.book(sent, seconds)
-            logs = self.stack.each(lambda block: block.measured(lines.probes).log_softmax(1).mT.contiguous().cpu())
+            logs = self.stack.measured(lines.probes, lambda logits: logits.log_softmax(1).mT.contiguous().cpu())
             lines.write(r, evaluations, merged, self.stack.by_rank(logs))  # [N, P, C]
         else:
             lines.book(sent, seconds)
@@ -248,7 +248,7 @@ class Stacked:
     def _ready(self, r: int) -> tuple[np.ndarray, int]:
         """How many of a round's labelled probes each peer gets right [N], and of how many."""
         x, _ = self.task.probes.sample(r)
-        parts = self.stack.each(lambda block: block.measured(x).mT.contiguous().argmax(-1).cpu())
+        parts = self.stack.measured(x, lambda logits: logits.mT.contiguous().argmax(-1).cpu())
         return self.task.probes.count_right(r, self.stack.by_rank(parts).numpy())  # of votes [N, P]
 
     def _wait_for_half(

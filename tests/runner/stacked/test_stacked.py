@@ -248,6 +248,7 @@ def test_mixed_models_agree_over_fifty_rounds(method: str) -> None:
         {"topology": "line", "warmup": "auto", "lr": 0.003},
         {"nodes": 40, "partition": "resample:8", "model": "mlp:8,mlp:12,mlp:12", "rounds": 8, "warmup": 2},
         {"nodes": 2, "model": "mlp:8,mlp:12"},
+        {"nodes": 4, "model": "linear,mlp:12"},
         {"rounds": 8, "warmup": 2, "model": "cnn:4x2,mlp:16", "nodes": 3},  # only some of them perceptrons
     ],
     ids=str,
