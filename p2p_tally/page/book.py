@@ -5,7 +5,7 @@ follow without a list of their own. A message may be taken twice or overlap the 
 """
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from p2p_tally.page.series import Row, Series
@@ -61,8 +61,8 @@ class Book:
     def add_merge(self, name: str, round: int) -> None:
         self._node(name).merges.add(self._next(), [round])
 
-    def add_votes(self, record: Record) -> None:
-        if self._votes.add(self.serial + 1, record):
+    def add_votes(self, record: Record, teller: str | None = None) -> None:
+        if self._votes.add(self.serial + 1, record, teller):
             self._next()
 
     def add_problem(self, entry: dict[str, Any]) -> None:
@@ -72,24 +72,20 @@ class Book:
         if self._nodes.pop(name, None) is not None:
             self._order = self._next()
 
-    def absorb(self, message: Mapping[str, Any], only: Collection[str] | None = None) -> None:
-        """Take over what another book's `whole` or `since` gave; `only`: of these nodes."""
-        for name, state in message.get("nodes", {}).items():
-            if only is None or name in only:
-                self.put_state(name, state)
-        for name, rows in message.get("points", {}).items():
-            if only is None or name in only:
-                for row in rows:
-                    self.add_point(name, row)
-        for name, rows in message.get("merges", {}).items():
-            if only is None or name in only:
-                for row in rows:
-                    self.add_merge(name, row[0])
+    def absorb(self, message: Mapping[str, Any], name: str) -> None:
+        """Take over what the book of this node gave as `whole` or `since`: what it says of itself, and the votes."""
+        if name in message.get("nodes", {}):
+            self.put_state(name, message["nodes"][name])
+        for row in message.get("points", {}).get(name, []):
+            self.add_point(name, row)
+        for (round,) in message.get("merges", {}).get(name, []):
+            self.add_merge(name, round)
         for record in message.get("votes", []):
-            self.add_votes(record)
+            self.add_votes(record, name)
         for entry in message.get("problems", []):
-            if all(entry != kept for _, kept in self._problems):
-                self.add_problem(entry)
+            told = entry | {"node": name}
+            if all(told != kept for _, kept in self._problems):
+                self.add_problem(told)
 
     # --- reading it
 

@@ -1,139 +1,203 @@
-"""Checks a message that another process's hub has sent. What passes can be put into a book and shown.
+"""Reads a message that another process's hub has sent. What is read can be put into a book and shown.
 
 A process may be of another version, or not ours at all: one that sends nonsense must not stop the page of all others.
+So every field has a reader, which gives the value or raises a MessageError; sizes are bounded; and fields that are not
+known here are left out.
 """
 
+import base64
+import binascii
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from p2p_tally.errors import PeerError
+from p2p_tally.errors import MessageError
 from p2p_tally.ids import NAME_LENGTH
+from p2p_tally.page.problems import MESSAGE_LENGTH
+from p2p_tally.page.votes import COMPARED, LONGEST_SIDE, SHOWN, TEXT_LENGTH
 
 STATES = ("waiting", "playing", "done", "stopped", "unreachable")
 
 # Limits of what one message may hold.
 MOST_NODES = 4096
 MOST_ROWS = 4096
+LONGEST_WORDS = 4096  # a source of data may be a path
+LARGEST = 2**53  # larger whole numbers are not exact in a browser
+
+Reader = Callable[[Any], Any]
 
 
-class MessageError(PeerError):
-    reason = "page"
+def read_message(message: Any) -> dict[str, Any]:
+    """The parts of a message that are known here, or a MessageError that says what is wrong with it."""
+    read: dict[str, Any] = MESSAGE(message)
+    return read
 
 
-def check_message(message: Any) -> dict[str, Any]:
-    """The message, or a MessageError that says what is wrong with it."""
-    _need(isinstance(message, dict), "is no object")
-    for name, state in _named(message, "nodes"):
-        _need(_is_state(state), f"has a state of {name!r:.40} that is none")
-    for key, width in (("points", 5), ("merges", 1)):
-        for name, rows in _named(message, key):
-            fine = isinstance(rows, list) and len(rows) <= MOST_ROWS and all(_is_row(row, width) for row in rows)
-            _need(fine, f"has {key} of {name!r:.40} that are none")
-    for record in _listed(message, "votes"):
-        _need(_is_vote_record(record), "has votes that are none")
-    for entry in _listed(message, "problems"):
-        _need(_is_problem(entry), "has a problem that is none")
-    _need(isinstance(message.get("about", {}), dict), "does not say what it is about")
-    found: dict[str, Any] = message
-    return found
+# --- readers of single values
 
 
-def own_name(message: dict[str, Any]) -> str | None:
-    """The node that the sender is, where this message says it."""
-    own = message.get("about", {}).get("own")
-    if own is None:
-        return None
-    _need(_is_name(own), f"is of a node without a name: {own!r:.40}")
-    return str(own)
-
-
-def _need(fine: bool, what: str) -> None:
+def _need(fine: bool, value: Any, what: str) -> None:
     if not fine:
-        raise MessageError(f"it {what}")
+        raise MessageError(f"{value!r:.40} is {what}")
 
 
-def _named(message: dict[str, Any], key: str) -> list[tuple[str, Any]]:
-    values = message.get(key, {})
-    fine = isinstance(values, dict) and len(values) <= MOST_NODES and all(map(_is_name, values))
-    _need(fine, f"has {key} that are not by name")
-    return list(values.items())
+def _whole(least: int, most: int = LARGEST) -> Reader:
+    def read(value: Any) -> int:
+        _need(type(value) is int and least <= value <= most, value, f"no whole number from {least} to {most}")
+        return int(value)
+
+    return read
 
 
-def _listed(message: dict[str, Any], key: str) -> list[Any]:
-    values = message.get(key, [])
-    _need(isinstance(values, list) and len(values) <= MOST_ROWS, f"has {key} that are no list")
-    return list(values)
+def _number(value: Any) -> float | int:
+    fine = type(value) in (int, float) and math.isfinite(value) and abs(value) <= LARGEST
+    _need(fine, value, "no number")
+    return value  # type: ignore[no-any-return]
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= NAME_LENGTH
+def _text(longest: int, shortest: int = 0) -> Reader:
+    def read(value: Any) -> str:
+        _need(
+            isinstance(value, str) and shortest <= len(value) <= longest, value, f"no text of up to {longest} letters"
+        )
+        return str(value)
+
+    return read
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _one_of(*accepted: str) -> Reader:
+    def read(value: Any) -> Any:
+        _need(value in accepted, value, f"none of {', '.join(accepted)}")
+        return value
+
+    return read
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+# --- readers of what is put together
 
 
-def _is_state(state: Any) -> bool:
-    return (
-        isinstance(state, dict)
-        and state.get("state") in STATES
-        and _is_whole(state.get("round"))
-        and all(state.get(key) is None or _is_number(state[key]) for key in ("accuracy", "pace", "still"))
-        and _are(state.get("missing", []), _is_name)
-        and _are(state.get("links", {}), _is_name)
-        and all(_is_link(link) for link in state.get("links", {}).values())
-        and all(isinstance(state.get(key, ""), str) for key in ("phase", "why"))
-    )
+def _or_none(reader: Reader) -> Reader:
+    return lambda value: None if value is None else reader(value)
 
 
-def _are(values: Any, kind: Any) -> bool:
-    return isinstance(values, list | dict) and len(values) <= MOST_NODES and all(map(kind, values))
+def _row(*readers: Reader) -> Reader:
+    def read(value: Any) -> list[Any]:
+        _need(isinstance(value, list) and len(value) == len(readers), value, f"no list of {len(readers)}")
+        return [reader(one) for reader, one in zip(readers, value, strict=True)]
+
+    return read
 
 
-def _is_link(link: Any) -> bool:
-    return isinstance(link, list) and len(link) == 3 and isinstance(link[0], str) and all(map(_is_number, link[1:]))
+def _list(reader: Reader, most: int) -> Reader:
+    def read(value: Any) -> list[Any]:
+        _need(isinstance(value, list) and len(value) <= most, value, f"no list of up to {most}")
+        return [reader(one) for one in value]
+
+    return read
 
 
-def _is_row(row: Any, width: int) -> bool:
-    """A round, then numbers; an accuracy that is not known is null."""
-    return (
-        isinstance(row, list)
-        and len(row) == width
-        and _is_whole(row[0])
-        and all(value is None or _is_number(value) for value in row[1:])
-    )
+def _by_name(reader: Reader) -> Reader:
+    def read(value: Any) -> dict[str, Any]:
+        _need(isinstance(value, dict) and len(value) <= MOST_NODES, value, f"no object of up to {MOST_NODES} names")
+        return {_name(name): _at(name, reader, one) for name, one in value.items()}
+
+    return read
 
 
-def _is_vote_record(record: Any) -> bool:
-    return (
-        isinstance(record, dict)
-        and _is_whole(record.get("round"))
-        and isinstance(record.get("votes"), dict)
-        and _are(record["votes"], _is_name)
-        and all(_are(votes, _is_whole) for votes in record["votes"].values())
-        and (record.get("labels") is None or _are(record["labels"], _is_whole))
-        and isinstance(record.get("views"), list)
-        and all(view is None or _is_view(view) for view in record["views"])
-    )
+def _object(needed: Mapping[str, Reader], **others: Reader) -> Reader:
+    """An object with the fields that are needed, and those others that it has."""
+    readers = {**needed, **others}
+
+    def read(value: Any) -> dict[str, Any]:
+        _need(isinstance(value, dict), value, "no object")
+        for key in needed:
+            _need(key in value, key, "missing")
+        return {key: _at(key, reader, value[key]) for key, reader in readers.items() if key in value}
+
+    return read
 
 
-def _is_view(view: Any) -> bool:
-    if not isinstance(view, dict):
-        return False
-    if "text" in view:
-        return isinstance(view["text"], str)
-    return isinstance(view.get("pixels"), str) and all(
-        _is_whole(view.get(key)) for key in ("width", "height", "channels")
-    )
+def _at(key: str, reader: Reader, value: Any) -> Any:
+    try:
+        return reader(value)
+    except MessageError as error:
+        raise MessageError(f"{key:.40}: {error}") from None
 
 
-def _is_problem(entry: Any) -> bool:
-    return (
-        isinstance(entry, dict)
-        and _is_number(entry.get("time"))
-        and all(isinstance(entry.get(key), str) for key in ("level", "message"))
-        and all(entry.get(key) is None or isinstance(entry[key], str) for key in ("node", "peer", "event"))
-    )
+# --- what a message is
+
+_count = _whole(0)
+_class = _whole(-1)  # -1: none
+_name = _text(NAME_LENGTH, shortest=1)
+_words = _text(LONGEST_WORDS)
+
+_side = _whole(1, LONGEST_SIDE)
+_picture = _object({"width": _side, "height": _side, "channels": _whole(1, 3), "pixels": _text(4 * LONGEST_SIDE**2)})
+_writing = _object({"text": _text(TEXT_LENGTH + 1)})
+
+
+def _view(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict) and "text" in value:
+        text: dict[str, Any] = _writing(value)
+        return text
+    view: dict[str, Any] = _picture(value)
+    try:
+        pixels = base64.b64decode(view["pixels"], validate=True)
+    except (binascii.Error, ValueError):
+        raise MessageError("pixels: no base64") from None
+    size = view["width"] * view["height"] * view["channels"]
+    _need(len(pixels) == size, len(pixels), f"not {size}, the bytes of the picture")
+    return view
+
+
+_budget = _object({"soft_round": _number, "warmup": _count, "merge": _number, "merge_every": _whole(1)})
+_about = _object(
+    {},
+    own=_name,
+    method=_words,
+    rounds=_count,
+    nodes=_count,
+    shown=_count,
+    topology=_words,
+    data=_words,
+    model=_words,
+    classes=_count,
+    budget=_budget,
+)
+_state = _object(
+    {
+        "state": _one_of(*STATES),
+        "round": _count,
+        "accuracy": _or_none(_number),
+        "missing": _list(_name, MOST_NODES),
+        "links": _by_name(_row(_words, _number, _number)),  # its state; bytes sent, received
+    },
+    phase=_words,
+    why=_words,
+    pace=_or_none(_number),
+    still=_number,
+)
+_votes = _object(
+    {
+        "round": _count,
+        "votes": _by_name(_list(_class, COMPARED)),
+        "labels": _or_none(_list(_class, COMPARED)),
+        "views": _list(_or_none(_view), SHOWN),
+    }
+)
+_problem = _object(
+    {"time": _number, "level": _words, "message": _text(MESSAGE_LENGTH)},
+    node=_or_none(_name),
+    peer=_or_none(_words),
+    event=_or_none(_words),
+    round=_or_none(_count),
+)
+MESSAGE = _object(
+    {},
+    about=_about,
+    nodes=_by_name(_state),
+    points=_by_name(_list(_row(_count, _or_none(_number), _number, _number, _number), MOST_ROWS)),
+    merges=_by_name(_list(_row(_count), MOST_ROWS)),
+    votes=_list(_votes, MOST_ROWS),
+    problems=_list(_problem, MOST_ROWS),
+)

@@ -92,11 +92,17 @@ class VoteRecords:
     def __init__(self) -> None:
         self._kept: deque[tuple[int, Record]] = deque(maxlen=KEPT_ROUNDS)
 
-    def add(self, serial: int, record: Record) -> bool:
-        """Add a record, or the votes of more nodes to the record of its round. False where it brings nothing new."""
+    def add(self, serial: int, record: Record, teller: str | None = None) -> bool:
+        """Add a record, or the votes of more nodes to the record of its round. False where it brings nothing new.
+
+        `teller`: the node that tells it. Of its own vote it knows best; of the others' votes what was told first stays.
+        """
         for place, (_, kept) in enumerate(self._kept):
             if kept["round"] == record["round"]:
-                joined = kept | {"votes": kept["votes"] | record["votes"], "views": kept["views"] or record["views"]}
+                votes = record["votes"] | kept["votes"]
+                if teller in record["votes"]:
+                    votes[teller] = record["votes"][teller]
+                joined = kept | {"votes": votes, "views": kept["views"] or record["views"]}
                 if joined == kept:
                     return False
                 del self._kept[place]

@@ -13,9 +13,10 @@ from typing import Any
 
 import aiohttp
 
+from p2p_tally.errors import MessageError
 from p2p_tally.node.links.addresses import why_unreachable
 from p2p_tally.page.book import Book
-from p2p_tally.page.messages import MessageError, check_message, own_name
+from p2p_tally.page.messages import read_message
 from p2p_tally.page.problems import problem
 
 # Seconds until a node that went is tried again.
@@ -102,16 +103,17 @@ class Gatherer:
 
     def _take(self, address: str, data: bytes) -> None:
         try:
-            message = check_message(json.loads(data))
-        except ValueError:
+            message = read_message(json.loads(data))
+        except (ValueError, RecursionError):
             raise MessageError("it is no JSON") from None
-        name = own_name(message)
-        if name is not None:
-            self._meet(address, name)
-            about = {key: value for key, value in message["about"].items() if key != "own"}
+        about = message.get("about", {})
+        if "own" in about:
+            self._meet(address, about.pop("own"))
             if not self._book.about:
                 self._book.describe(about)
-        self._book.absorb(message, only=[self._names[address]])
+        elif self._names[address] == address:
+            raise MessageError("it does not say which node it is")
+        self._book.absorb(message, self._names[address])
 
     def _meet(self, address: str, name: str) -> None:
         """The node at this address has said who it is."""

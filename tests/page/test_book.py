@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2p_tally.page.book import KEPT_PROBLEMS, Book
-from p2p_tally.page.messages import check_message
+from p2p_tally.page.messages import read_message
 
 
 def state(round: int) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def test_a_viewer_that_takes_all_news_has_the_book(steps: list[tuple[Any, ...]],
         news = json.loads(json.dumps(book.since(seen)))
         for _ in range(1 + twice):
             if news:
-                check_message(news)
-                viewer.absorb(news)
+                for who in ("a", "b", "c"):
+                    viewer.absorb(read_message(news), who)
         if "about" in news:
             viewer.describe(news["about"])
         seen = book.serial
@@ -82,13 +82,15 @@ def test_a_node_that_is_forgotten_is_no_longer_present() -> None:
     assert "a" not in book.whole()["nodes"]
 
 
-def test_other_nodes_are_not_taken_over() -> None:
+def test_a_node_tells_of_itself_only() -> None:
     book, other = Book(), Book()
     for name in ("a", "b"):
         book.put_state(name, state(1))
         book.add_point(name, [1, 1.0, 0, 0, 0])
         book.add_merge(name, 1)
-    other.absorb(book.whole(), only=["b"])
+    book.add_problem(problem(1) | {"node": "a"})
+    other.absorb(book.whole(), "b")
+    assert [entry["node"] for entry in other.whole()["problems"]] == ["b"]
     assert other.whole()["nodes"].keys() == other.whole()["points"].keys() == other.whole()["merges"].keys() == {"b"}
 
 

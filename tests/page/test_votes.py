@@ -74,6 +74,15 @@ def test_records_of_one_round_are_joined() -> None:
     assert records.since(1) == [joined] and records.since(2) == []
 
 
+def test_of_its_own_vote_a_node_knows_best() -> None:
+    records = VoteRecords()
+    records.add(1, record(4, a=[1], b=[9]), "a")
+    assert records.add(2, record(4, a=[8], b=[2]), "b")
+    [joined] = records.since(0)
+    assert joined["votes"] == {"a": [1], "b": [2]}
+    assert not records.add(3, record(4, a=[7], b=[7]), "c")
+
+
 def test_only_the_newest_has_pictures_and_old_ones_go() -> None:
     records = VoteRecords()
     for round in range(1, 100):

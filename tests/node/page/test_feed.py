@@ -10,7 +10,7 @@ from conftest import make_daemons, run_all, small
 
 from p2p_tally.node.page.feed import NodeFeed
 from p2p_tally.node.service.daemon import Daemon
-from p2p_tally.page.messages import check_message
+from p2p_tally.page.messages import read_message
 
 
 def feed_of(daemon: Daemon) -> NodeFeed:
@@ -21,7 +21,7 @@ def feed_of(daemon: Daemon) -> NodeFeed:
 def shown(daemon: Daemon) -> dict[str, Any]:
     feed = feed_of(daemon)
     feed.refresh()
-    return check_message(feed.book.whole())
+    return read_message(feed.book.whole())
 
 
 @pytest.mark.parametrize("method", ["tally", "fedmd", "rcfd"])

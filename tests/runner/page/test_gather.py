@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from p2p_tally.errors import MessageError
 from p2p_tally.page.book import Book
 from p2p_tally.page.hub import Hub
-from p2p_tally.page.messages import MessageError
 from p2p_tally.page.site import add_page, make_site
 from p2p_tally.runner.page import gather
 from p2p_tally.runner.page.gather import Gatherer, events

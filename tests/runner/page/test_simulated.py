@@ -6,7 +6,7 @@ import pytest
 from conftest import small
 
 from p2p_tally.page.book import Book
-from p2p_tally.page.messages import check_message
+from p2p_tally.page.messages import read_message
 from p2p_tally.runner.page.simulated import MOST_NODES, SimulationFeed, simulation_page
 from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.simulation.simulate import simulate
@@ -24,7 +24,7 @@ def watched(engine: Any = "exact", **options: Any) -> tuple[Any, dict[str, Any]]
 
     run = simulate(small(eval_every=1, **options), None, None, engine, watch=watch)
     feed.refresh()
-    return run, check_message(book.whole())
+    return run, read_message(book.whole())
 
 
 @pytest.mark.parametrize("engine", ["exact", "stacked"])
