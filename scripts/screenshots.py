@@ -7,6 +7,7 @@ It needs Debian's chromium (or another, named in the variable CHROMIUM) and the 
 
 import argparse
 import contextlib
+import io
 import os
 import re
 import shutil
@@ -17,17 +18,19 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROUNDS = 600
+SHOWN = 110  # the round of the pictures: after the first merge, and the nodes do not agree on everything yet
 DEADLINE = 120_000  # milliseconds
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 
 
 @contextlib.contextmanager
 def federation(out: Path) -> Iterator[str]:
     """Eight daemons that learn together; yields the address of their page."""
     options = ["--nodes=8", f"--rounds={ROUNDS}", "--topology=gossip", "--degree=4", "--barrier-timeout=2"]
+    options.append("--partition=dirichlet:0.1")  # they see different classes, so their votes differ
     command = [sys.executable, "-m", "p2p_tally", "launch", "--page", f"--out={out}", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stderr is not None
@@ -46,10 +49,14 @@ def open_page(browser: Browser, url: str, scheme: str, width: int, height: int) 
     page = browser.new_page(
         color_scheme="dark" if scheme == "dark" else "light",
         viewport={"width": width, "height": height},
-        device_scale_factor=1.5,
     )
     page.goto(url)
     return page
+
+
+def take(page: Page, path: Path, whole: bool) -> None:
+    with Image.open(io.BytesIO(page.screenshot(full_page=whole, animations="disabled"))) as picture:
+        picture.convert("RGB").save(path, optimize=True)
 
 
 def wait_for_round(page: Page, round: int) -> None:
@@ -70,19 +77,18 @@ def main() -> None:
         raise SystemExit("scripts/screenshots.py: no chromium found; install Debian's, or name one in CHROMIUM")
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
         out = Path(temporary) / "run"
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium)
         with federation(out) as url:
             light = open_page(browser, url, "light", 1240, 900)
             dark = open_page(browser, url, "dark", 1240, 900)
             phone = open_page(browser, url, "light", 390, 844)
-            wait_for_round(light, ROUNDS // 3)
+            wait_for_round(light, SHOWN)
             for name, page in (("page-light", light), ("page-dark", dark), ("page-phone", phone)):
-                page.screenshot(path=folder / f"{name}.png", full_page=True)
+                take(page, folder / f"{name}.png", whole=True)
             os.kill(int((out / "node-3.pid").read_text()), signal.SIGKILL)
             light.wait_for_selector("#verdict.bad", timeout=DEADLINE)
-            light.wait_for_timeout(2500)  # until the others have missed it too
-            light.locator("#verdict").scroll_into_view_if_needed()
-            light.screenshot(path=folder / "page-killed.png")
+            light.wait_for_selector("#nodes td:last-child:text('node-3')", timeout=DEADLINE)  # others miss it too
+            take(light, folder / "page-killed.png", whole=False)
         browser.close()
     for path in sorted(folder.glob("page-*.png")):
         print(path)

@@ -14,17 +14,6 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-# As root there is no sandbox. The rest keeps the browser from talking to anybody but the page.
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
 # Milliseconds: far more than anything takes, on a machine that is busy with other things too.
 DEADLINE = 90_000
 
@@ -39,7 +28,7 @@ def chromium() -> Iterator["Browser"]:
     except ImportError:
         _missing("no playwright: pip install p2p-tally[dev]")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=program)
         yield browser
         browser.close()
 

@@ -7,6 +7,7 @@ than the bytes. A viewer that does not keep up is dropped; its browser comes bac
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from aiohttp import web
 
 from p2p_tally.json_lines import json_value
 from p2p_tally.page.book import Book
+
+log = logging.getLogger(__name__)
 
 # Seconds between two messages.
 PAUSE = 1.0
@@ -87,7 +90,7 @@ class Hub:
         self._viewers.add(viewer)
         self._nobody.clear()
         if self._ticking is None or self._ticking.done():
-            self._ticking = asyncio.create_task(self._tick_while_watched())
+            self._ticking = asyncio.create_task(self._tick_while_watched(), name="page")
         try:
             while (message := await viewer.waiting.get()) is not None:
                 await response.write(message)
@@ -135,12 +138,19 @@ class Hub:
         self._whole = None  # it would only take memory
 
     def _tick(self) -> bool:
-        """Send what is new. Returns whether anything is."""
-        self._refresh()
-        news = self._book.since(self._sent)
+        """Send what is new. Returns whether anything is. A fault of the page is logged, and does not stop the node."""
+        try:
+            self._refresh()
+            news = self._book.since(self._sent)
+            message = _event(news)
+        except Exception:
+            log.exception("a fault of the live page; its viewers are dropped")
+            for viewer in self._viewers:
+                viewer.drop()
+            return False
         self._sent = self._book.serial
         if news:
-            self._publish(_event(news))
+            self._publish(message)
         return bool(news)
 
     def _publish(self, message: bytes | None) -> None:

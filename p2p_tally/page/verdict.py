@@ -1,4 +1,4 @@
-"""Is all well? One sentence, how serious it is, and who is concerned and why. From the states of the nodes alone."""
+"""Is all well? A few words, how serious it is, how far the run is, who is concerned and why. From the nodes' states."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ STILL_SECONDS = 30.0
 @dataclass(frozen=True)
 class Verdict:
     level: str  # well, watch or bad
-    words: str
+    words: str  # which do not change from round to round: a screen reader reads each change out
+    progress: str = ""
     concerns: list[dict[str, str]] = field(default_factory=list)  # each a node's name and why
 
     def as_json(self) -> dict[str, Any]:
@@ -46,12 +47,15 @@ def judge(states: Mapping[str, Mapping[str, Any]], rounds: int) -> Verdict:
         elif state["state"] == "playing" and (others := [peer for peer in state["missing"] if peer not in lost]):
             watch.append({"node": name, "why": f"has no answer from {_names(others)}"})
     concerns = bad + watch
-    where = _progress(states, rounds)
+    progress = _progress(states, rounds)
     if not concerns:
-        return Verdict("well", where if _all_done(states) else f"All is well. {where}")
+        return Verdict("well", "Finished." if _all_done(states) else "All is well.", progress)
+    names = _names([one["node"] for one in bad or watch])
     if bad:
-        return Verdict("bad", f"{_count(len(bad), 'node')} not reachable. {where}", concerns)
-    return Verdict("watch", f"{_count(len(watch), 'node')} to look at. {where}", concerns)
+        return Verdict("bad", f"{names} {'does' if len(bad) == 1 else 'do'} not answer.", progress, concerns)
+    if all(state["state"] == "waiting" for state in states.values()):
+        return Verdict("watch", "Not all nodes are there yet.", progress, concerns)
+    return Verdict("watch", f"Look at {names}.", progress, concerns)
 
 
 def _all_done(states: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -64,7 +68,7 @@ def _progress(states: Mapping[str, Mapping[str, Any]], rounds: int) -> str:
     if len(known) > 1:
         accuracy += " on average"
     if _all_done(states):
-        return f"Finished: {_count(len(states), 'node')}, {_count(rounds, 'round')}{accuracy}."
+        return f"{_count(len(states), 'node')}, {_count(rounds, 'round')}{accuracy}."
     playing = [state for state in states.values() if state["state"] == "playing"]
     done = sum(state["state"] == "done" for state in states.values())
     if not playing:

@@ -18,6 +18,9 @@ SHOWN = 6
 # Rounds that are kept, for shares of agreement.
 KEPT_ROUNDS = 24
 
+# So many of them, the newest, have pictures: the page shows the one that most nodes have told of.
+WITH_PICTURES = 3
+
 # A picture with longer sides is shown smaller.
 LONGEST_SIDE = 64
 
@@ -87,7 +90,7 @@ def _as_bytes(pixels: np.ndarray) -> np.ndarray:
 
 
 class VoteRecords:
-    """The records of the last rounds that were looked at. Only the newest has pictures."""
+    """The records of the last rounds that were looked at. Only the newest few have pictures."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[int, Record]] = deque(maxlen=KEPT_ROUNDS)
@@ -110,10 +113,10 @@ class VoteRecords:
                 return True
         if self._kept and record["round"] < self._kept[-1][1]["round"] - KEPT_ROUNDS:
             self._kept.clear()  # the run has gone back to an earlier round
-        if self._kept and record["round"] > self._kept[-1][1]["round"]:
-            last, newest = self._kept.pop()
-            self._kept.append((last, newest | {"views": []}))
         self._kept.append((serial, record))
+        if len(self._kept) > WITH_PICTURES:
+            added, old = self._kept[-1 - WITH_PICTURES]
+            self._kept[-1 - WITH_PICTURES] = added, old | {"views": []}
         return True
 
     def since(self, serial: int) -> list[Record]:

@@ -45,7 +45,6 @@ class LaunchedNode:
     lines: dict[int, dict[str, Any]] = field(default_factory=dict)  # by round, until the launcher has taken them
     last: int = 0  # the last round that it reported
     parameters: int | None = None  # of its model, once it is known
-    admin: str | None = None  # its admin address, once it is served
     final: dict[str, Any] | None = None
 
     @property
@@ -53,13 +52,9 @@ class LaunchedNode:
         return self.process.returncode is None
 
     def receive(self, report: dict[str, Any]) -> None:
-        """Keep a report: the first has the sizes, the last the result, those between are of one round each.
-
-        Where it serves an admin address, it reports that too."""
+        """Keep a report: the first has the sizes, the last the result, those between are of one round each."""
         if "sizes" in report:
             self.parameters = report["sizes"]["parameters"]
-        elif "admin" in report:
-            self.admin = report["admin"]
         elif "final" in report:
             self.final = report
         else:

@@ -147,12 +147,14 @@ class Launcher:
                 continue
             while self.failed:  # this daemon works, so the error is not one that ends them all
                 log.warning("%s; the others go on without it", _why(self.failed.pop()))
+            if "admin" in report:
+                if self.on_admin is not None:
+                    self.on_admin(node.name, report["admin"])
+                continue
             node.receive(report)
             if "federation" in report:
                 self._begin(Federation.parse(report["federation"]), kept)
                 self.sizes = {key: value for key, value in report["sizes"].items() if key != "parameters"}
-            elif "admin" in report and self.on_admin is not None:
-                self.on_admin(node.name, report["admin"])
             else:
                 self._write_complete_rounds(folder)
         (self.out / f"{node.name}.pid").unlink(missing_ok=True)

@@ -30,7 +30,8 @@ class SimulationFeed:
 
     def __init__(self, book: Book) -> None:
         self._book = book
-        self._names: list[str] = []
+        self._names: list[str] = []  # of the nodes that are shown
+        self._nodes = 0  # all of them
         self._rounds = 0
         self._links: dict[str, list[str]] = {}
         self._sent = [0.0, 0.0]  # by votes and by merges, payload of a peer on average
@@ -43,6 +44,7 @@ class SimulationFeed:
         """Before the first round. `before`: the lines of a run that continues after an interruption."""
         federation, classes = lines.run.federation, lines.task.classes
         self._names = lines.run.names[:MOST_NODES]
+        self._nodes = federation.nodes
         self._rounds = federation.rounds
         self._decode = decoder(lines.task.tokenizer)
         graph = topology.union(min(federation.rounds, topology.period or 1))
@@ -61,7 +63,8 @@ class SimulationFeed:
         for place, stages in enumerate((VOTES, MERGES)):
             names = {stage.name.lower() for stage in stages}
             self._sent[place] += sum(counts["payload"] for kind, counts in line.sent.items() if kind in names)
-        seconds = sum(line.seconds.values()) * len(self._names) / max(1, line.round - self._last)
+        # The seconds of a line are those of a node, and one process plays them all.
+        seconds = sum(line.seconds.values()) * self._nodes / max(1, line.round - self._last)
         self._pace = seconds if self._pace is None else (1 - NEWEST) * self._pace + NEWEST * seconds
         self._last = line.round
         rest = max(0.0, line.payload_bytes - sum(self._sent))

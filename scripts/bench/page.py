@@ -25,7 +25,6 @@ from p2p_tally.page.votes import KEPT_ROUNDS, view_of, vote_record
 from p2p_tally.runner.page.server import PageServer
 
 WANTED = 1.0  # seconds
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 
 # From the start of the navigation until all that the first message brought is drawn.
 LOADED = """() => new Promise(done => {
@@ -89,7 +88,7 @@ def main() -> None:
     size = len(json.dumps(book.whole(), separators=(",", ":")))
     written = time.perf_counter() - began
     with sync_playwright() as playwright, PageServer(book) as server:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium)
         load(browser, server.url)  # the browser itself starts up
         seconds = [load(browser, server.url) for _ in range(arguments.repeat)]
         browser.close()

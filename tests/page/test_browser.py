@@ -60,7 +60,8 @@ def test_it_loads_and_shows_everything_in_order(browser: "Browser") -> None:
     book = made_up(names, 40)
     book.add_problem(problem(1.0, "warning", "the disk is full", "node-1", round=7, peer="node-2"))
     with PageServer(book) as server, opened(browser, server.url) as page:
-        assert text(page, "#verdict-words").startswith("✓ All is well. 4 of 4 nodes at round 40 of 80")
+        assert text(page, "#verdict-words") == "✓ All is well." and page.title() == "✓ p2p-tally"
+        assert text(page, "#verdict-progress").startswith("4 of 4 nodes at round 40 of 80")
         assert page.locator("#graph g").count() == 4 and page.locator("#graph line").count() == 6
         assert page.locator("#nodes tbody tr").count() == 4
         assert page.locator("#accuracy canvas").count() == 1 and page.locator("#bytes canvas").count() == 1
@@ -72,7 +73,7 @@ def test_it_loads_and_shows_everything_in_order(browser: "Browser") -> None:
         assert re.search(r"node-1 round 7: about node-2: the disk is full$", text(page, "#problems li"))
         headings = page.locator("h2").all_inner_texts()
         assert headings[:3] == ["Is all well?", "Nodes and links", "Each node"]
-        assert headings[3:6] == ["Accuracy", "Bytes sent by a peer", "The tally at work"]
+        assert headings[3:6] == ["Accuracy by round", "Bytes sent by a peer, by round", "The tally at work"]
         assert headings[6:] == ["Who agrees with whom", "What went wrong lately"]
 
 
@@ -111,6 +112,25 @@ def test_it_follows_what_happens(browser: "Browser") -> None:
         assert page.locator("#contact.lost").count() == 0
 
 
+def test_what_a_reader_has_chosen_stays(browser: "Browser") -> None:
+    """While the page goes on: the part of a curve, the open lists, and where the keyboard is."""
+    names = ["node-0", "node-1"]
+    book = made_up(names, 20)
+    with PageServer(book) as server, opened(browser, server.url) as page:
+        page.evaluate("views.accuracy.chart.plot.setScale('x', {min: 5, max: 9})")
+        page.locator("#tally summary").nth(1).focus()
+        page.keyboard.press("Enter")
+        server.call(book.add_point, "node-0", [21, 90.0, 1, 0, 0])
+        server.call(book.add_votes, vote_record(21, {"node-0": np.arange(6), "node-1": np.arange(6)}, None, [], 10))
+        page.wait_for_selector("#tally[data-round='21']")
+        scale = page.evaluate("(({min, max}) => [min, max])(views.accuracy.chart.plot.scales.x)")
+        assert scale == [5, 9] and page.evaluate("views.bytes.chart.plot.scales.x.max") == 21
+        open_lists = "[...document.querySelectorAll('#tally details')].map(one => one.open)"
+        assert page.evaluate(open_lists) == [True, False, True, True, True, True]
+        focused = "[...document.querySelectorAll('#tally summary')].indexOf(document.activeElement)"
+        assert page.evaluate(focused) == 1
+
+
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
     "</script><script>alert(2)</script>",
@@ -128,7 +148,6 @@ def test_hostile_names_and_lines_are_text(browser: "Browser") -> None:
     book.describe(book.about | about)
     book.add_votes(vote_record(9, {name: np.array([1]) for name in HOSTILE}, None, [{"text": HOSTILE[0]}], 10))
     with PageServer(book) as server, opened(browser, server.url) as page:
-        page.locator("#tally summary").first.click()
         assert page.locator("img, #problems script, #nodes svg, main script").count() == 0
         assert page.locator("script").count() == 1
         for evil in HOSTILE:

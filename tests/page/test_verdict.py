@@ -1,4 +1,4 @@
-"""One sentence that says whether all is well."""
+"""The words that say whether all is well."""
 
 from typing import Any
 
@@ -18,12 +18,33 @@ def test_nobody() -> None:
 def test_all_is_well() -> None:
     verdict = judge({"a": state(pace=60.0), "b": state(accuracy=60.0)}, 10)
     assert (verdict.level, verdict.concerns) == ("well", [])
-    assert verdict.words == "All is well. 2 of 2 nodes at round 5 of 10, accuracy 55.0 % on average, about 5 min left."
+    assert verdict.words == "All is well."
+    assert verdict.progress == "2 of 2 nodes at round 5 of 10, accuracy 55.0 % on average, about 5 min left."
+
+
+def test_the_words_stay_the_same_while_the_rounds_go_by() -> None:
+    """They are read out by a screen reader whenever they change."""
+    for more in ({}, {"still": 40}, {"missing": ["z"]}):
+        first, later = judge({"a": state(**more)}, 10), judge({"a": state(**more, round=6, accuracy=51.0)}, 10)
+        assert first.words == later.words and first.progress != later.progress
+
+
+def test_before_the_first_round() -> None:
+    states = {"a": state(state="waiting", round=0, missing=["b"]), "b": state(state="waiting", round=0, missing=["a"])}
+    assert judge(states, 10).words == "Not all nodes are there yet."
+
+
+def test_the_words_name_who() -> None:
+    lost = state(state="unreachable")
+    assert judge({"a": lost, "b": state()}, 10).words == "a does not answer."
+    assert judge({"a": lost, "b": lost, "c": state(missing=["d"])}, 10).words == "a, b do not answer."
+    assert judge({"a": state(state="stopped"), "c": state()}, 10).words == "Look at a."
 
 
 def test_the_end() -> None:
     verdict = judge({"a": state(state="done", round=10), "b": state(state="done", round=10)}, 10)
-    assert (verdict.level, verdict.words) == ("well", "Finished: 2 nodes, 10 rounds, accuracy 50.0 % on average.")
+    assert (verdict.level, verdict.words) == ("well", "Finished.")
+    assert verdict.progress == "2 nodes, 10 rounds, accuracy 50.0 % on average."
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,17 @@ import base64
 import numpy as np
 import pytest
 
-from p2p_tally.page.votes import COMPARED, KEPT_ROUNDS, SHOWN, TEXT_LENGTH, VoteRecords, text_view, view_of, vote_record
+from p2p_tally.page.votes import (
+    COMPARED,
+    KEPT_ROUNDS,
+    SHOWN,
+    TEXT_LENGTH,
+    WITH_PICTURES,
+    VoteRecords,
+    text_view,
+    view_of,
+    vote_record,
+)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +93,13 @@ def test_of_its_own_vote_a_node_knows_best() -> None:
     assert not records.add(3, record(4, a=[7], b=[7]), "c")
 
 
-def test_only_the_newest_has_pictures_and_old_ones_go() -> None:
+def test_only_the_newest_have_pictures_and_old_ones_go() -> None:
     records = VoteRecords()
     for round in range(1, 100):
         records.add(round, record(round, a=[round % 3]))
     kept = records.since(0)
     assert [one["round"] for one in kept] == list(range(100 - KEPT_ROUNDS, 100))
-    assert [bool(one["views"]) for one in kept] == [False] * (KEPT_ROUNDS - 1) + [True]
+    assert [bool(one["views"]) for one in kept] == [False] * (KEPT_ROUNDS - WITH_PICTURES) + [True] * WITH_PICTURES
 
 
 def test_a_run_that_goes_back_begins_anew() -> None:

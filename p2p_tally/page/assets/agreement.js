@@ -2,6 +2,14 @@
 
 const MOST_IN_TABLE = 12;
 
+// Names without what all of them begin with, up to the number: node-7 and node-8 are 7 and 8.
+function shortened(names) {
+  let length = 0;
+  while (names.length > 1 && length < names[0].length && names.every((name) => name[length] === names[0][length])) length += 1;
+  length = names[0].slice(0, length).replace(/\d+$/, '').length;
+  return names.some((name) => name.length === length) ? names : names.map((name) => name.slice(length));
+}
+
 class Agreement {
   constructor(box, note, choice) {
     this.box = box;
@@ -58,7 +66,7 @@ class Agreement {
 
   table(names, share) {
     const table = element('table');
-    const head = element('tr', {}, element('td'), ...names.map((name) => element('th', { scope: 'col', text: name })));
+    const head = element('tr', {}, element('td'), ...shortened(names).map((short, place) => element('th', { scope: 'col', text: short, title: names[place], 'aria-label': names[place] })));
     table.append(element('thead', {}, head));
     const body = element('tbody');
     names.forEach((name, one) => {

@@ -26,26 +26,45 @@ class Chart {
     if (!this.data) return;
     const kind = JSON.stringify(this.series.map((one) => one.label));
     if (this.plot && kind === this.kind) {
-      this.plot.setData(this.data);
+      this.renew();
       return;
     }
     if (this.plot) this.plot.destroy();
     this.kind = kind;
     const axis = { stroke: colour('--soft'), grid: { stroke: colour('--faint'), width: 1 }, ticks: { stroke: colour('--line'), width: 1 }, font: '12px system-ui' };
-    const { y, hooks, legend } = this.options;
+    const { y, hooks } = this.options;
     this.plot = new uPlot({
       width: this.box.clientWidth || 400, height: 250,
       scales: { x: { time: false }, y: y.scale },
-      axes: [{ ...axis }, { ...axis, size: 64, values: y.values, ...(y.filter ? { filter: y.filter } : {}) }],
+      axes: [{ ...axis }, { ...axis, size: 64, values: y.values }],
       series: [{ label: 'round' }, ...this.series],
-      legend: { show: legend, live: true }, cursor: { drag: { x: true, y: false } }, hooks,
+      cursor: { drag: { x: true, y: false } }, hooks: { ...hooks, setCursor: [(plot) => this.showLast(plot)] },
     }, this.data, this.box);
+    this.showLast(this.plot);
+  }
+
+  // Whoever has zoomed in stays there; a double click shows everything again.
+  renew() {
+    const { min, max } = this.plot.scales.x;
+    const [rounds] = this.plot.data;
+    const zoomed = min > rounds[0] || max < rounds.at(-1);
+    this.plot.setData(this.data, !zoomed);
+    if (zoomed) this.plot.setScale('x', { min, max });
+    this.showLast(this.plot);
+  }
+
+  // While nobody points at a round, the legend has the last value of each curve.
+  showLast(plot) {
+    if (plot.cursor.idx === null || plot.cursor.idx === undefined) plot.setLegend({ idxs: plot.data.map(lastKnown) }, false);
   }
 
   resize() {
     if (this.plot && this.box.clientWidth) this.plot.setSize({ width: this.box.clientWidth, height: 250 });
   }
 }
+
+// The place of the last number in a line.
+const lastKnown = (line) => line.findLastIndex((value) => typeof value === 'number');
 
 // Rows of several nodes on one axis of rounds: [rounds, [values of each node]].
 function together(curves, column) {
@@ -75,7 +94,7 @@ class AccuracyChart {
     this.merges = [];
     const mark = (plot) => this.markMerges(plot);
     this.chart = new Chart(box, {
-      legend: true, hooks: { drawClear: [mark] },
+      hooks: { drawClear: [mark] },
       y: { scale: {}, values: (_, ticks) => ticks.map((tick) => `${tick} %`) },
     });
   }
@@ -106,8 +125,8 @@ class AccuracyChart {
         { label: 'highest', value: shown, spanGaps: true, stroke: COLOURS[2], dash: DASHES[1] },
       ], [rounds, ...lines, band(Math.min), mean, band(Math.max)]);
     }
-    const last = mean.filter((value) => value !== undefined).pop();
-    const words = `Mean ${percent(last)} at round ${rounds[rounds.length - 1]}. `
+    const newest = lines.map((line) => line[lastKnown(line)]).filter((value) => value !== undefined);
+    const words = `Mean ${percent(newest.length ? newest.reduce((sum, value) => sum + value, 0) / newest.length : null)} at round ${rounds.at(-1)}. `
       + (this.merges.length ? `▼ and a dotted line: a merge; the last was in round ${Math.max(...this.merges)}.` : 'No merge yet.');
     setText(this.note, words);
     this.box.setAttribute('aria-label', `Accuracy by round. ${words}`);
@@ -137,7 +156,7 @@ class BytesChart {
     this.box = box;
     this.note = note;
     this.chart = new Chart(box, {
-      legend: true, hooks: {},
+      hooks: {},
       y: { scale: { distr: 3 }, values: (_, ticks) => ticks.map((tick) => (tick ? inUnits(tick) : '')) },
     });
   }
@@ -170,7 +189,7 @@ class BytesChart {
 
   words(total, soft, average) {
     const share = (of) => `${(100 * total / of).toPrecision(2)} %`;
-    let words = `So far ${inUnits(total)} of contents, on average.`;
+    let words = `So far ${inUnits(total)} on average, headers not counted.`;
     if (soft) words += ` Soft labels would have sent ${inUnits(soft)}: this is ${share(soft)} of that.`;
     if (average) words += ` FedAvg would have sent ${inUnits(average)}: this is ${share(average)}.`;
     return words;

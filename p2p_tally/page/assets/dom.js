@@ -38,6 +38,11 @@ const percent = (value) => (value === null || value === undefined ? '–' : `${v
 const natural = new Intl.Collator(undefined, { numeric: true });
 const inOrder = (names) => [...names].sort(natural.compare);
 
+// What a node does in its round, by its phase.
+const PHASES = {
+  train: 'trains', vote: 'votes', barrier: 'waits for votes', distill: 'learns from the tally', merge: 'merges', evaluate: 'is tested',
+};
+
 // The sign of a state says what its colour says.
 const SIGNS = {
   playing: ['●', 'in a round'], waiting: ['…', 'waits for others'], done: ['✓', 'finished'],

@@ -1,7 +1,7 @@
 // The graph: positions by a small force layout that ends at rest, lines as wide as their traffic, a sign for each state.
 
-const WIDTH = 640;
-const HEIGHT = 420;
+// On a narrow screen the drawing is smaller, so that its text is not.
+const sizeFor = (width) => (width && width < 480 ? [360, 330] : [640, 420]);
 
 class Graph {
   constructor(svg) {
@@ -15,8 +15,9 @@ class Graph {
     const links = store.links();
     const known = store.names();
     const names = inOrder(new Set([...known, ...links.flatMap((link) => link.ends)]));
-    const shape = JSON.stringify([names, links.map((link) => link.key).sort()]);
-    if (shape !== this.shape) this.rebuild(names, links, shape);
+    const size = sizeFor(this.svg.clientWidth);
+    const shape = JSON.stringify([names, links.map((link) => link.key).sort(), size]);
+    if (shape !== this.shape) this.rebuild(names, links, shape, size);
     const most = Math.max(1, ...links.map((link) => store.rates.get(link.key) || 0));
     let total = 0;
     for (const link of links) {
@@ -49,9 +50,10 @@ class Graph {
     setText(group.title, `${name}: ${words}${node && node.state ? `, round ${node.state.round}` : ''}`);
   }
 
-  rebuild(names, links, shape) {
+  rebuild(names, links, shape, size) {
     this.shape = shape;
-    const places = layout(names, links.map((link) => link.ends));
+    this.svg.setAttribute('viewBox', `0 0 ${size.join(' ')}`);
+    const places = layout(names, links.map((link) => link.ends), size);
     const radius = names.length > 24 ? 9 : names.length > 12 ? 13 : 17;
     this.svg.replaceChildren();
     this.svg.classList.toggle('lively', links.length <= 60);
@@ -82,7 +84,7 @@ class Graph {
 }
 
 // Nodes repel each other, links pull. It begins with a circle; of a full mesh the circle is what it ends with.
-function layout(names, edges) {
+function layout(names, edges, [width, height]) {
   const count = names.length;
   const places = names.map((_, place) => {
     const angle = 2 * Math.PI * place / Math.max(1, count) - Math.PI / 2;
@@ -120,6 +122,6 @@ function layout(names, edges) {
     const span = Math.max(...values) - low || 1;
     return (value) => (count > 1 ? margin + (value - low) / span * (size - 2 * margin) : size / 2);
   };
-  const [left, top] = [fit('x', WIDTH, 50), fit('y', HEIGHT - 14, 30)];
+  const [left, top] = [fit('x', width, 50), fit('y', height - 14, 30)];
   return new Map(names.map((name, place) => [name, { x: Math.round(left(places[place].x)), y: Math.round(top(places[place].y)) }]));
 }

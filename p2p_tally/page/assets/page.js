@@ -15,10 +15,10 @@ let planned = false;
 function showAbout() {
   const { method, topology, nodes, data, rounds, own, shown } = store.about;
   if (!method) return;
-  const whole = `${method}, ${topology} of ${nodes} nodes, ${data}, ${rounds} rounds`;
-  const part = own ? `, seen from ${own}` : shown && shown < nodes ? `; the first ${shown} nodes are shown` : '';
-  setText(byId('about'), whole + part);
-  document.title = `${own ? `${own} · ` : ''}p2p-tally`;
+  const parts = [`method ${method}`, `graph ${topology}`, `${nodes} nodes`, `data ${data}`, `${rounds} rounds`];
+  if (own) parts.push(`seen from ${own}`);
+  else if (shown < nodes) parts.push(`the first ${shown} nodes are shown`);
+  setText(byId('about'), parts.join(' · '));
 }
 
 function showVerdict() {
@@ -27,7 +27,10 @@ function showVerdict() {
   const box = byId('verdict');
   box.classList.remove('well', 'watch', 'bad');
   box.classList.add(verdict.level in MARKS ? verdict.level : 'watch');
-  setText(byId('verdict-words'), `${MARKS[verdict.level] || '!'} ${verdict.words}`);
+  const mark = MARKS[verdict.level] || '!';
+  setText(byId('verdict-words'), `${mark} ${verdict.words}`);
+  setText(byId('verdict-progress'), verdict.progress);
+  document.title = [mark, store.about.own, 'p2p-tally'].filter(Boolean).join(' ');
   const lines = verdict.concerns.slice(0, 12).map((one) => element('li', {}, element('b', { text: one.node }), ` ${one.why}`));
   if (verdict.concerns.length > 12) lines.push(element('li', { text: `and ${verdict.concerns.length - 12} more` }));
   byId('concerns').replaceChildren(...lines);
@@ -52,7 +55,7 @@ function showNodes() {
     const [sign, words] = SIGNS[state.state];
     row.cells[1].className = state.state;
     const last = store.nodes.get(name).points.at(-1);
-    setText(row.cells[1], `${sign} ${state.state === 'playing' && state.phase ? state.phase : words}`);
+    setText(row.cells[1], `${sign} ${state.state === 'playing' ? PHASES[state.phase] || words : words}`);
     setText(row.cells[2], String(state.round));
     setText(row.cells[3], percent(state.accuracy));
     setText(row.cells[4], last ? inUnits(last[2] + last[3] + last[4]) : '–');
@@ -61,7 +64,7 @@ function showNodes() {
   const states = new Set([...graph.groups.values()].map((group) => group.getAttribute('class')));
   const key = Object.entries(SIGNS).filter(([state]) => states.has(state));
   byId('states').replaceChildren(...key.map(([state, [sign, words]]) =>
-    element('li', { class: state }, element('span', { class: 'sign', text: state === 'playing' ? '12' : sign }), ` ${words}${state === 'playing' ? ', its number' : ''}`)));
+    element('li', { class: state }, element('span', { class: 'sign', text: state === 'playing' ? '12' : sign }), ` ${state === 'playing' ? 'the last round it finished' : words}`)));
 }
 
 function showProblems() {

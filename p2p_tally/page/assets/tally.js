@@ -1,25 +1,36 @@
 // The tally at work: a few probes of the last round, the votes on them counted, the consensus and the label.
 
+// Up to so many voters are named without being asked for.
+const FEW_VOTERS = 12;
+
+// So many of the last records have pictures.
+const WITH_PICTURES = 3;
+
+// The record with most voters, among equals the newest: of the last round some nodes may not have told yet.
+function fullest(records) {
+  const voters = (record) => Object.keys(record.votes).length;
+  return records.reduce((best, record) => (best && voters(best) > voters(record) ? best : record), null);
+}
+
 class Tally {
   constructor(box, note) {
     this.box = box;
     this.note = note;
+    this.chosen = new Map();  // probe -> whether the reader wants its list of voters open
   }
 
   show(store) {
-    const record = store.votes.at(-1);
+    const record = fullest(store.votes.slice(-WITH_PICTURES));
     if (!record) return;
+    this.box.dataset.round = record.round;
     const voters = Object.keys(record.votes).length;
-    const words = `Round ${record.round}: ${voters} ${voters === 1 ? 'node' : 'nodes'} voted. The consensus is the class with most votes.`;
+    const words = `Round ${record.round}: ${voters} ${voters === 1 ? 'node' : 'nodes'} voted on probes, which are public examples. `
+      + 'The consensus is the class with most votes.';
     setText(this.note, words);
     const probes = Math.min(6, Math.max(0, ...Object.values(record.votes).map((cast) => cast.length)));
-    const open = new Set([...this.box.querySelectorAll('details[open]')].map((one) => one.dataset.probe));
-    this.box.replaceChildren();
-    for (let probe = 0; probe < probes; probe += 1) {
-      const card = this.card(record, probe, voters);
-      if (open.has(String(probe))) card.querySelector('details').open = true;
-      this.box.append(card);
-    }
+    const focus = [...this.box.querySelectorAll('summary')].indexOf(document.activeElement);
+    this.box.replaceChildren(...Array.from({ length: probes }, (_, probe) => this.card(record, probe, voters)));
+    if (focus >= 0 && focus < probes) this.box.querySelectorAll('summary')[focus].focus();
   }
 
   card(record, probe, voters) {
@@ -28,13 +39,16 @@ class Tally {
     const label = record.labels && record.labels[probe] >= 0 ? record.labels[probe] : null;
     const card = element('article', { class: 'probe', 'aria-label': `Probe ${probe + 1}` });
     const view = record.views[probe];
-    if (view) card.append(view.text === undefined ? picture(view, `Picture of probe ${probe + 1}`) : element('pre', { text: view.text }));
-    card.append(element('p', {}, 'consensus ', element('b', { text: consensus })));
+    const head = element('div', { class: 'head' });
+    if (view) head.append(view.text === undefined ? picture(view, `Picture of probe ${probe + 1}`) : element('pre', { text: view.text }));
+    const result = element('div', {}, element('p', {}, 'consensus ', element('b', { text: consensus })));
     if (label !== null) {
       const right = label === consensus;
-      const sign = element('span', { class: right ? 'right' : 'wrong', text: right ? ' ✓ right' : ' ✕ wrong' });
-      card.append(element('p', {}, 'label ', element('b', { text: label }), sign));
+      const sign = element('span', { class: right ? 'right' : 'wrong', text: right ? '✓ right' : '✕ wrong' });
+      result.append(element('p', {}, 'label ', element('b', { text: label })), element('p', {}, sign));
     }
+    head.append(result);
+    card.append(head);
     counts.slice(0, 4).forEach(([name, votes], place) => {
       const bar = element('i');
       bar.style.width = `${100 * votes / voters}%`;
@@ -49,7 +63,11 @@ class Tally {
     }
     const silent = inOrder(Object.keys(record.votes).filter((node) => record.votes[node][probe] < 0));
     if (silent.length) list.append(element('dt', { text: 'no vote' }), element('dd', { text: silent.join(', ') }));
-    card.append(element('details', { 'data-probe': probe }, element('summary', { text: 'who voted what' }), list));
+    const summary = element('summary', { text: 'who voted what' });
+    const details = element('details', {}, summary, list);
+    details.open = this.chosen.get(probe) ?? (voters <= FEW_VOTERS && innerWidth > 760);
+    summary.addEventListener('click', () => this.chosen.set(probe, !details.open));
+    card.append(details);
     return card;
   }
 }

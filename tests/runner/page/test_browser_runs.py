@@ -40,7 +40,8 @@ def test_eight_daemons_from_start_to_finish_and_one_is_killed(
             assert "node-3 does not answer" in page.inner_text("#concerns")
             assert page.locator("#graph g.unreachable").count() == 1
             page.wait_for_function("() => document.getElementById('contact').textContent.includes('how it ended')")
-            assert "Of 8 nodes 7 finished" in page.inner_text("#verdict-words")
+            assert page.inner_text("#verdict-words") == "✕ node-3 does not answer."
+            assert "Of 8 nodes 7 finished" in page.inner_text("#verdict-progress")
             states = page.locator("#nodes tbody tr td:nth-child(2)").all_inner_texts()
             assert states == ["✓ finished"] * 3 + ["✕ does not answer"] + ["✓ finished"] * 4
             assert page.locator("#tally .probe").count() == 6
