@@ -1,4 +1,7 @@
-"""Points by round in bounded memory: where there are too many, the older half is thinned to every other one."""
+"""Points by round in bounded memory: where there are too many, one of each two neighbouring ones goes.
+
+So the points that are left are about equally far apart, however long the run is, and its beginning is not lost.
+"""
 
 from bisect import bisect_left, bisect_right
 from typing import Any
@@ -10,30 +13,39 @@ Row = list[Any]
 
 
 class Series:
-    """Rows [round, ...] in order of round. Each has a serial number, by which what is new can be asked for."""
+    """Rows [round, ...] in order of round. Each has a serial number, by which what is new can be asked for.
+
+    Of each `stride` rounds the last row is kept: the newest row is always there.
+    """
 
     def __init__(self, most: int = MOST_POINTS) -> None:
-        """`most`: at least 4."""
+        """`most`: at least 2."""
         self._most = most
-        self._serials: list[int] = []
-        self._rounds: list[int] = []
-        self._rows: list[Row] = []
+        self._stride = 1
+        self._kept: list[tuple[int, Row]] = []  # serial number, row
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._kept)
 
     def add(self, serial: int, row: Row) -> None:
         """Add the row of a round. Rows of this and later rounds go: the node has resumed from an earlier one."""
-        keep = bisect_left(self._rounds, row[0])
-        for column in (self._serials, self._rounds, self._rows):
-            del column[keep:]
-        self._serials.append(serial)
-        self._rounds.append(row[0])
-        self._rows.append(row)
-        if len(self._rows) > self._most:
-            for column in (self._serials, self._rounds, self._rows):
-                del column[1 : len(column) // 2 : 2]
+        first = row[0] - row[0] % self._stride
+        del self._kept[bisect_left(self._kept, first, key=_round) :]
+        self._kept.append((serial, row))
+        while len(self._kept) > self._most:
+            self._stride *= 2
+            last_of_each = {_round(kept) // self._stride: kept for kept in self._kept}
+            self._kept = list(last_of_each.values())
 
     def since(self, serial: int) -> list[Row]:
         """The rows after this serial number; after 0, all of them."""
-        return self._rows[bisect_right(self._serials, serial) :]
+        return [row for _, row in self._kept[bisect_right(self._kept, serial, key=_serial) :]]
+
+
+def _serial(kept: tuple[int, Row]) -> int:
+    return kept[0]
+
+
+def _round(kept: tuple[int, Row]) -> int:
+    round: int = kept[1][0]
+    return round

@@ -75,7 +75,7 @@ def _progress(states: Mapping[str, Mapping[str, Any]], rounds: int) -> str:
         what = f"{done} finished" if done else "none in a round"
         return f"Of {_count(len(states), 'node')} {what}{accuracy}."
     first, last = min(state["round"] for state in playing), max(state["round"] for state in playing)
-    where = f"{first}" if first == last else f"{first} to {last}"
+    where = f"{first:,}" if first == last else f"{first:,} to {last:,}"
     who = f"{len(playing)} of {_count(len(states), 'node')}"
     return f"{who} at round {where} of {rounds:,}{accuracy}{_left(playing, rounds)}."
 

@@ -164,8 +164,12 @@ def test_memory_in_the_browser_is_bounded_too(browser: "Browser") -> None:
             for round in range(first, first + 2000):
                 server.call(book.add_point, "a", [round, 90.0, round, 0, 0])
                 server.call(book.add_votes, {"round": round, "votes": {"a": [1]}, "labels": None, "views": []})
-            page.wait_for_function(f"() => store.nodes.get('a').points.at(-1)[0] === {first + 1999}")
-        assert page.evaluate("[store.nodes.get('a').points.length <= 512, store.votes.length]") == [True, 24]
+            page.wait_for_function(f"() => store.nodes.get('a').points.rows.at(-1)[0] === {first + 1999}")
+        assert page.evaluate("[store.nodes.get('a').points.rows.length <= 512, store.votes.length]") == [True, 24]
+        gaps = (
+            "store.nodes.get('a').points.rows.map(([round], place, rows) => place ? round - rows[place - 1][0] : round)"
+        )
+        assert page.evaluate(f"Math.max(...{gaps})") <= 4 * 9000 / 512  # the whole curve is there
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

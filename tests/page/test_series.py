@@ -1,5 +1,7 @@
 """Points in bounded memory."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,18 +19,18 @@ def filled(gaps: list[int], most: int) -> tuple[Series, list[int]]:
     return series, rounds
 
 
-@given(steps, st.integers(4, 40))
+@given(steps, st.integers(2, 40))
 def test_memory_is_bounded_and_the_ends_stay(gaps: list[int], most: int) -> None:
     series, rounds = filled(gaps, most)
     kept = [row[0] for row in series.since(0)]
     assert len(series) == len(kept) <= most
     assert kept == sorted(set(kept)) and set(kept) <= set(rounds)
-    assert kept[0] == rounds[0]
-    newest = most // 2
-    assert kept[-newest:] == rounds[-newest:] if len(rounds) >= newest else kept == rounds
+    assert kept[-1] == rounds[-1]
+    if len(rounds) <= most:
+        assert kept == rounds
 
 
-@given(steps, st.integers(4, 40))
+@given(steps, st.integers(2, 40))
 def test_what_is_new_is_what_was_added_since(gaps: list[int], most: int) -> None:
     series, _ = filled(gaps, most)
     for serial in (0, len(gaps) // 2, len(gaps)):
@@ -49,5 +51,6 @@ def test_a_hundred_thousand_rounds_stay_spread_out() -> None:
     for round in range(1, 100_001):
         series.add(round, [round])
     kept = [row[0] for row in series.since(0)]
-    assert len(kept) > 256
-    assert kept[0] == 1 and kept[-1] == 100_000
+    assert len(kept) > 256 and kept[-1] == 100_000
+    gaps = [later - earlier for earlier, later in pairwise([0, *kept])]
+    assert max(gaps) <= 2 * 100_000 / len(kept)  # also at the beginning

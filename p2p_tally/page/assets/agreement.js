@@ -1,6 +1,7 @@
 // Who agrees with whom: the share of probes on which two nodes voted for the same class, over the rounds at hand.
 
 const MOST_IN_TABLE = 12;
+const LEAST_SPAN = 0.2;  // of shares, from the lightest shade to the darkest
 
 // Names without what all of them begin with, up to the number: node-7 and node-8 are 7 and 8.
 function shortened(names) {
@@ -53,7 +54,8 @@ class Agreement {
       const [high, low] = one > other ? [one, other] : [other, one];
       return both[high][low] ? same[high][low] / both[high][low] : null;
     };
-    this.box.replaceChildren(names.length <= MOST_IN_TABLE ? this.table(names, share) : this.picture(names, share));
+    const shade = this.shades(names, share);
+    this.box.replaceChildren(names.length <= MOST_IN_TABLE ? this.table(names, share, shade) : this.picture(names, share, shade));
     setText(this.note, this.words(names, share, probes, store.votes.length));
   }
 
@@ -64,7 +66,15 @@ class Agreement {
     }
   }
 
-  table(names, share) {
+  // The shade of a share: from the least to the greatest there is. Shares that hardly differ look alike.
+  shades(names, share) {
+    const found = names.flatMap((_, one) => names.slice(0, one).map((__, other) => share(one, other))).filter((value) => value !== null);
+    const high = found.reduce((most, value) => Math.max(most, value), 0);
+    const low = Math.min(high - LEAST_SPAN, found.reduce((least, value) => Math.min(least, value), 1));
+    return (value) => 0.06 + 0.59 * (value - low) / (high - low);
+  }
+
+  table(names, share, shade) {
     const table = element('table');
     const head = element('tr', {}, element('td'), ...shortened(names).map((short, place) => element('th', { scope: 'col', text: short, title: names[place], 'aria-label': names[place] })));
     table.append(element('thead', {}, head));
@@ -74,7 +84,7 @@ class Agreement {
       names.forEach((_, other) => {
         const value = one === other ? null : share(one, other);
         const cell = element('td', { text: value === null ? '' : Math.round(100 * value) });
-        if (value !== null) cell.style.setProperty('--share', (0.65 * value * value).toFixed(3));
+        if (value !== null) cell.style.setProperty('--share', shade(value).toFixed(3));
         row.append(cell);
       });
       body.append(row);
@@ -83,14 +93,14 @@ class Agreement {
     return table;
   }
 
-  picture(names, share) {
+  picture(names, share, shade) {
     const canvas = element('canvas', { width: names.length, height: names.length, role: 'img', 'aria-label': 'Shares of agreement; the note below names the ends' });
     const context = canvas.getContext('2d');
     const heat = colour('--heat');
     names.forEach((_, one) => names.forEach((__, other) => {
       const value = one === other ? null : share(one, other);
       if (value === null) return;
-      context.fillStyle = `rgba(${heat}, ${value * value})`;
+      context.fillStyle = `rgba(${heat}, ${shade(value)})`;
       context.fillRect(other, one, 1, 1);
     }));
     canvas.addEventListener('mousemove', (event) => {

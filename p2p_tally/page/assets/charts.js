@@ -100,10 +100,10 @@ class AccuracyChart {
   }
 
   show(store) {
-    const names = store.names().filter((name) => store.nodes.get(name).points.length);
+    const names = store.names().filter((name) => store.nodes.get(name).points.rows.length);
     if (!names.length) return;
-    this.merges = [...new Set(names.flatMap((name) => store.nodes.get(name).merges.map((row) => row[0])))];
-    const [rounds, lines] = together(names.map((name) => store.nodes.get(name).points), 1);
+    this.merges = [...new Set(names.flatMap((name) => store.nodes.get(name).merges.rows.map((row) => row[0])))];
+    const [rounds, lines] = together(names.map((name) => store.nodes.get(name).points.rows), 1);
     const few = names.length <= MOST_NAMED;
     const shown = (_, value) => (value === undefined || value === null ? '–' : `${value.toFixed(1)} %`);
     const series = names.map((name, place) => ({
@@ -162,7 +162,7 @@ class BytesChart {
   }
 
   show(store) {
-    const curves = [...store.nodes.values()].map((node) => node.points).filter((rows) => rows.length);
+    const curves = [...store.nodes.values()].map((node) => node.points.rows).filter((rows) => rows.length);
     if (!curves.length) return;
     const kinds = [2, 3, 4].map((column) => {
       const [rounds, lines] = together(curves, column);
@@ -188,9 +188,9 @@ class BytesChart {
   }
 
   words(total, soft, average) {
-    const share = (of) => `${(100 * total / of).toPrecision(2)} %`;
+    const share = (of) => (total < of ? `${(100 * total / of).toPrecision(2)} % of that` : `${(total / of).toPrecision(2)} times that`);
     let words = `So far ${inUnits(total)} on average, headers not counted.`;
-    if (soft) words += ` Soft labels would have sent ${inUnits(soft)}: this is ${share(soft)} of that.`;
+    if (soft) words += ` Soft labels would have sent ${inUnits(soft)}: this is ${share(soft)}.`;
     if (average) words += ` FedAvg would have sent ${inUnits(average)}: this is ${share(average)}.`;
     return words;
   }

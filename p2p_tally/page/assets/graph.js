@@ -57,6 +57,7 @@ class Graph {
     const radius = names.length > 24 ? 9 : names.length > 12 ? 13 : 17;
     this.svg.replaceChildren();
     this.svg.classList.toggle('lively', links.length <= 60);
+    this.svg.classList.toggle('crowded', links.length > 200);
     this.lines.clear();
     this.groups.clear();
     for (const link of links) {

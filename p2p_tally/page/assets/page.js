@@ -54,7 +54,7 @@ function showNodes() {
     const { state } = store.nodes.get(name);
     const [sign, words] = SIGNS[state.state];
     row.cells[1].className = state.state;
-    const last = store.nodes.get(name).points.at(-1);
+    const last = store.nodes.get(name).points.rows.at(-1);
     setText(row.cells[1], `${sign} ${state.state === 'playing' ? PHASES[state.phase] || words : words}`);
     setText(row.cells[2], String(state.round));
     setText(row.cells[3], percent(state.accuracy));
@@ -64,7 +64,7 @@ function showNodes() {
   const states = new Set([...graph.groups.values()].map((group) => group.getAttribute('class')));
   const key = Object.entries(SIGNS).filter(([state]) => states.has(state));
   byId('states').replaceChildren(...key.map(([state, [sign, words]]) =>
-    element('li', { class: state }, element('span', { class: 'sign', text: state === 'playing' ? '12' : sign }), ` ${state === 'playing' ? 'the last round it finished' : words}`)));
+    element('li', { class: state }, element('span', { class: 'sign', text: state === 'playing' ? 'number:' : sign }), ` ${state === 'playing' ? 'the last round it finished' : words}`)));
 }
 
 function showProblems() {

@@ -4,17 +4,22 @@ const MOST_POINTS = 512;
 const KEPT_ROUNDS = 24;
 const KEPT_PROBLEMS = 100;
 
-// Rows [round, ...] in order of round. Rows of later rounds go: the node has resumed. Old ones are thinned.
-function addRows(rows, fresh) {
-  for (const row of fresh) {
-    let keep = rows.length;
-    while (keep && rows[keep - 1][0] >= row[0]) keep -= 1;
-    rows.length = keep;
+// Rows [round, ...] in order of round, as in series.py: of each `stride` rounds the last row is kept.
+class Series {
+  constructor() {
+    this.rows = [];
+    this.stride = 1;
+  }
+
+  // Rows of later rounds go: the node has resumed.
+  add(row) {
+    const { rows } = this;
+    const first = row[0] - row[0] % this.stride;
+    while (rows.length && rows.at(-1)[0] >= first) rows.pop();
     rows.push(row);
-    if (rows.length > MOST_POINTS) {
-      const half = rows.length >> 1;
-      const kept = rows.filter((_, place) => place >= half || place % 2 === 0);
-      rows.splice(0, rows.length, ...kept);
+    while (this.rows.length > MOST_POINTS) {
+      this.stride *= 2;
+      this.rows = [...new Map(this.rows.map((kept) => [Math.floor(kept[0] / this.stride), kept])).values()];
     }
   }
 }
@@ -39,8 +44,8 @@ class Store {
     if (message.about) { this.about = message.about; this.changed.add('about'); }
     this.verdict = message.verdict;
     for (const [name, state] of Object.entries(message.nodes)) this.node(name).state = state;
-    for (const [name, rows] of Object.entries(message.points)) addRows(this.node(name).points, rows);
-    for (const [name, rows] of Object.entries(message.merges)) addRows(this.node(name).merges, rows);
+    for (const [name, rows] of Object.entries(message.points)) rows.forEach((row) => this.node(name).points.add(row));
+    for (const [name, rows] of Object.entries(message.merges)) rows.forEach((row) => this.node(name).merges.add(row));
     if (message.present) {
       this.changed.add('nodes');
       const present = new Set(message.present);
@@ -56,7 +61,7 @@ class Store {
   }
 
   node(name) {
-    if (!this.nodes.has(name)) this.nodes.set(name, { state: null, points: [], merges: [] });
+    if (!this.nodes.has(name)) this.nodes.set(name, { state: null, points: new Series(), merges: new Series() });
     return this.nodes.get(name);
   }
 
