@@ -7,9 +7,12 @@ ends when its slowest daemon has finished it. Start-up is not measured.
 
     python scripts/bench/overhead.py [--nodes 8] [--rounds 60] [--repeat 3]
 
-With --viewers both federations vote and have a live page, and this many viewers follow the page of one of them:
+With --viewers both federations vote, and one of them has a live page that this many viewers follow:
 
     python scripts/bench/overhead.py --viewers 50
+
+Besides the seconds of a round it compares processor seconds: those of the daemons, of the launcher and of the page that
+it serves, without the viewers. They hardly depend on what else the machine does.
 """
 
 import argparse
@@ -27,6 +30,7 @@ from pathlib import Path
 
 import aiohttp
 import numpy as np
+import psutil
 
 from p2p_tally.config import Federation, ServiceSettings
 from p2p_tally.page.book import Book
@@ -103,6 +107,7 @@ class Running:
         theirs.close()
         self.finished: list[tuple[int, float]] = []  # round, when
         self.ran: list[tuple[float, float]] = []  # from, to
+        self.used: list[tuple[int, float]] = []  # at the end of a turn: the last round, processor seconds so far
 
     def signal(self, number: signal.Signals) -> None:
         for path in self.out.glob("*.pid"):
@@ -125,7 +130,20 @@ class Running:
         goes_on = self.listen(TURN_SECONDS)
         self.signal(signal.SIGSTOP)
         self.ran.append((began, time.monotonic()))
+        with contextlib.suppress(psutil.NoSuchProcess):  # its end is not counted
+            if goes_on and self.finished:
+                self.used.append((self.finished[-1][0], self._processor_seconds()))
         return goes_on
+
+    def _processor_seconds(self) -> float:
+        launcher = psutil.Process(self.process.pid)
+        times = [process.cpu_times() for process in (launcher, *launcher.children(recursive=True))]
+        return sum(time.user + time.system for time in times)
+
+    def processor_seconds_a_round(self) -> float:
+        """From the end of the first turn to the last sample in which all daemons were there."""
+        (first, before), (last, after) = self.used[0], max(self.used)
+        return (after - before) / (last - first)
 
     def seconds_a_round(self) -> float:
         """By its own clock, from the first round finished in a turn to the last."""
@@ -137,15 +155,15 @@ class Running:
         return sum(max(0.0, min(when, stop) - start) for start, stop in self.ran)
 
 
-def measure_methods(common: Federation, folder: Path) -> dict[str, float]:
-    """Seconds per round, for each method."""
+def measure_methods(common: Federation, folder: Path) -> dict[str, Running]:
+    """The federation of each method, finished."""
     return in_turns(
         {method: Running(common.model_copy(update={"method": method}), folder / method) for method in METHODS}
     )
 
 
-def measure_viewers(common: Federation, folder: Path, viewers: int) -> dict[str, float]:
-    """Seconds per round of a federation that nobody looks at, and of one whose page has viewers."""
+def measure_viewers(common: Federation, folder: Path, viewers: int) -> dict[str, Running]:
+    """A federation without a page, and one whose page has viewers, finished."""
     folder.mkdir()
     page = folder / "page"
     running = {"unseen": Running(common, folder / "unseen"), "viewed": Running(common, folder / "viewed", page)}
@@ -159,8 +177,8 @@ def measure_viewers(common: Federation, folder: Path, viewers: int) -> dict[str,
         watching.join()
 
 
-def in_turns(running: dict[str, Running]) -> dict[str, float]:
-    """Seconds per round of each of these federations."""
+def in_turns(running: dict[str, Running]) -> dict[str, Running]:
+    """The same federations, finished."""
     try:
         while not all(federation.finished for federation in running.values()):  # start-up: together
             for federation in running.values():
@@ -171,7 +189,7 @@ def in_turns(running: dict[str, Running]) -> dict[str, float]:
         going = list(running.values())
         while going:
             going = [federation for federation in going if federation.take_turn()]
-        return {name: federation.seconds_a_round() for name, federation in running.items()}
+        return running
     finally:
         for federation in running.values():
             federation.signal(signal.SIGCONT)  # no process stays stopped
@@ -186,7 +204,7 @@ def main() -> None:
     parser.add_argument("--topology", default="mesh")
     parser.add_argument("--viewers", type=int, default=0, help="viewers of the live page; 0: measure the messages")
     arguments = parser.parse_args()
-    ratios = []
+    ratios: dict[str, list[float]] = {"seconds": [], "processor seconds": []}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "images.npz"
         write_images(data, arguments.nodes)
@@ -205,17 +223,23 @@ def main() -> None:
         for number in range(arguments.repeat):
             place = Path(folder) / str(number)
             if arguments.viewers:
-                seconds = measure_viewers(common, place, arguments.viewers)
+                finished = measure_viewers(common, place, arguments.viewers)
             else:
-                seconds = measure_methods(common, place)
-            (base, without), (other, with_) = seconds.items()
-            ratios.append(with_ / without)
-            times = ", ".join(f"{name} {1e3 * value:.0f} ms a round" for name, value in seconds.items())
-            print(f"{number + 1}: {times}, ratio {ratios[-1]:.3f}", flush=True)
+                finished = measure_methods(common, place)
+            base, other = finished
+            for what, of in (
+                ("seconds", Running.seconds_a_round),
+                ("processor seconds", Running.processor_seconds_a_round),
+            ):
+                values = {name: of(federation) for name, federation in finished.items()}
+                ratios[what].append(values[other] / values[base])
+                each = ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in values.items())
+                print(f"{number + 1}: {what} of a round: {each}, ratio {ratios[what][-1]:.3f}", flush=True)
     wanted = WANTED_VIEWED if arguments.viewers else WANTED
     whose = f", {arguments.viewers} viewers" if arguments.viewers else ""
+    found = ", ".join(f"{what} median {statistics.median(values):.3f}" for what, values in ratios.items())
     print(
-        f"{other} / {base}: median {statistics.median(ratios):.3f} ({arguments.nodes} daemons{whose}, "
+        f"{other} / {base}: {found} ({arguments.nodes} daemons{whose}, "
         f"{arguments.topology}, CNN on 32 x 32, {arguments.rounds} rounds; at most {wanted:.2f} wanted)"
     )
 

@@ -25,8 +25,10 @@ class Agreement {
     const names = inOrder(new Set(store.votes.flatMap((record) => Object.keys(record.votes))));
     const seen = new Set();
     const wanted = this.choice.value === '' ? null : Number(this.choice.value);
-    const same = names.map(() => new Float64Array(names.length));
-    const both = names.map(() => new Float64Array(names.length));
+    const count = names.length;
+    const same = new Uint32Array(count * count);  // of two nodes, the higher one's row: probes with the same vote
+    const both = new Uint32Array(count * count);  // and probes on which both voted
+    const column = new Int32Array(count);
     let probes = 0;
     for (const record of store.votes) {
       const cast = names.map((name) => record.votes[name] || []);
@@ -38,21 +40,21 @@ class Agreement {
         seen.add(consensus);
         if (wanted !== null && consensus !== wanted) continue;
         probes += 1;
-        for (let one = 0; one < names.length; one += 1) {
-          const vote = cast[one][probe];
-          if (!(vote >= 0)) continue;
-          for (let other = 0; other < one; other += 1) {
-            if (!(cast[other][probe] >= 0)) continue;
-            both[one][other] += 1;
-            if (cast[other][probe] === vote) same[one][other] += 1;
+        for (let one = 0; one < count; one += 1) {
+          const vote = cast[one][probe] ?? -1;
+          column[one] = vote;
+          if (vote < 0) continue;
+          for (let other = 0, at = one * count; other < one; other += 1, at += 1) {
+            if (column[other] >= 0) both[at] += 1;
+            if (column[other] === vote) same[at] += 1;
           }
         }
       }
     }
     this.offer([...seen].sort((one, other) => one - other));
     const share = (one, other) => {
-      const [high, low] = one > other ? [one, other] : [other, one];
-      return both[high][low] ? same[high][low] / both[high][low] : null;
+      const at = Math.max(one, other) * count + Math.min(one, other);
+      return both[at] ? same[at] / both[at] : null;
     };
     const shade = this.shades(names, share);
     this.box.replaceChildren(names.length <= MOST_IN_TABLE ? this.table(names, share, shade) : this.picture(names, share, shade));

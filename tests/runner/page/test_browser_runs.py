@@ -25,7 +25,8 @@ def browser() -> Iterator["Browser"]:
 def test_eight_daemons_from_start_to_finish_and_one_is_killed(
     browser: "Browser", tmp_path: Path, quiet_environment: dict[str, str]
 ) -> None:
-    options = ["--nodes=8", "--rounds=150", "--local-steps=1", "--warmup=2", "--merge-every=40", "--barrier-timeout=3"]
+    # Rounds that take a while on any machine: the page must see them begin, and long before they end.
+    options = ["--nodes=8", "--rounds=100", "--local-steps=40", "--warmup=2", "--merge-every=40", "--barrier-timeout=3"]
     launch = command("launch", "--page", f"--out={tmp_path / 'run'}", *options)
     with subprocess.Popen(launch, env=quiet_environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -34,7 +35,6 @@ def test_eight_daemons_from_start_to_finish_and_one_is_killed(
         with opened(browser, address[1]) as page:
             page.wait_for_function("() => document.querySelectorAll('#nodes tbody tr').length === 8")
             page.wait_for_selector("#verdict.well")
-            page.wait_for_function("() => Number(document.querySelector('#nodes tbody tr').cells[2].textContent) > 3")
             os.kill(int((tmp_path / "run" / "node-3.pid").read_text()), signal.SIGKILL)
             page.wait_for_selector("#verdict.bad", timeout=20_000)
             assert "node-3 does not answer" in page.inner_text("#concerns")
