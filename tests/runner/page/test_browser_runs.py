@@ -26,7 +26,7 @@ def test_eight_daemons_from_start_to_finish_and_one_is_killed(
     browser: "Browser", tmp_path: Path, quiet_environment: dict[str, str]
 ) -> None:
     # Rounds that take a while on any machine: the page must see them begin, and long before they end.
-    options = ["--nodes=8", "--rounds=100", "--local-steps=40", "--warmup=2", "--merge-every=40", "--barrier-timeout=3"]
+    options = ["--nodes=8", "--rounds=150", "--local-steps=10", "--warmup=2", "--merge-every=40", "--barrier-timeout=3"]
     launch = command("launch", "--page", f"--out={tmp_path / 'run'}", *options)
     with subprocess.Popen(launch, env=quiet_environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
