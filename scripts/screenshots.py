@@ -56,10 +56,7 @@ def open_page(browser: Browser, url: str, scheme: str, width: int, height: int) 
 
 def take(page: Page, path: Path, whole: bool) -> None:
     with Image.open(io.BytesIO(page.screenshot(full_page=whole, animations="disabled"))) as picture:
-        # A palette makes the file a third as large; this one keeps the rare colours of the curves.
-        picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
-            path, optimize=True
-        )
+        picture.convert("RGB").save(path, optimize=True)
 
 
 def wait_for_round(page: Page, round: int) -> None:
