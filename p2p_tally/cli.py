@@ -3,7 +3,7 @@
 import errno
 import logging
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from p2p_tally.cli_options import (
     Json,
     OldEngine,
     On,
+    Page,
     RayAddress,
     ResumeFolder,
     collect_options,
@@ -34,7 +35,9 @@ from p2p_tally.errors import ConfigError, OperatorError, StoppedError
 from p2p_tally.json_lines import stdout_for_lines
 
 if TYPE_CHECKING:
+    from p2p_tally.runner.launch.launcher import OnAdmin
     from p2p_tally.runner.runs.run import RoundLine, Run
+    from p2p_tally.runner.simulation.simulate import Watch
 
 app = typer.Typer(
     name="p2p-tally",
@@ -59,6 +62,7 @@ def simulate(
     config: ConfigFile = None,
     resume: ResumeFolder = None,
     as_json: Json = False,
+    page: Page = False,
     report: Annotated[bool, typer.Option("--report", hidden=True)] = False,
     given: dict[str, Any],
 ) -> None:
@@ -76,18 +80,26 @@ def simulate(
     if report:  # to a sweep, which holds the other end of standard input
         end_with_standard_input()
     try:
-        with Progress(federation.rounds) as progress:
+        with _simulation_page(page) as watch, Progress(federation.rounds) as progress:
 
             def on_line(line: "RoundLine") -> None:
                 progress.show(line)
                 if report:
                     report_line(line)
 
-            run = run_simulation(federation, settings, on_line, None, resume is not None)
+            run = run_simulation(federation, settings, on_line, None, resume is not None, watch)
     except KeyboardInterrupt:
         raise _stopped_simulation(settings.out) from None
     if not report:
         _show_run(run, as_json)
+
+
+def _simulation_page(wanted: bool) -> "AbstractContextManager[Watch | None]":
+    if not wanted:
+        return nullcontext()
+    from p2p_tally.runner.page.simulated import simulation_page
+
+    return simulation_page()
 
 
 def _simulation_options(
@@ -135,6 +147,7 @@ def launch(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="ray: let nodes on several machines talk without transport security")
     ] = False,
+    page: Page = False,
     as_json: Json = False,
     given: dict[str, Any],
 ) -> None:
@@ -153,13 +166,23 @@ def launch(
         settings = _with_folder(federation, settings)
     where: Daemons = LocalDaemons()
     if is_on_ray(on, engine):
+        if page:
+            raise ConfigError("--page: accepted with --on local; on Ray the nodes' admin addresses are elsewhere")
         from p2p_tally.runner.ray.cluster import Resources
         from p2p_tally.runner.ray.daemons import RayDaemons
 
         where = RayDaemons(ray_address, Resources("node", cpus_per_node, gpus_per_node), federation.nodes, insecure)
-    with Progress(federation.rounds) as progress:
-        run = run_daemons(federation, settings, progress.show, resume is not None, where)
+    with _launch_page(page) as on_admin, Progress(federation.rounds) as progress:
+        run = run_daemons(federation, settings, progress.show, resume is not None, where, on_admin)
     _show_run(run, as_json)
+
+
+def _launch_page(wanted: bool) -> "AbstractContextManager[OnAdmin | None]":
+    if not wanted:
+        return nullcontext()
+    from p2p_tally.runner.page.launched import launch_page
+
+    return launch_page()
 
 
 @app.command()
@@ -190,6 +213,7 @@ def node(
         inherited=inherited,
         on_line=print_json if report else None,
         keep_record=not report,
+        on_admin=(lambda address: print_json({"admin": address})) if report else None,
     )
     if report:
         task = daemon.task
@@ -235,6 +259,22 @@ def status(
         print_table(table_of(nodes))
     if any("error" in node for node in nodes):
         raise typer.Exit(1)
+
+
+@app.command()
+def page(
+    urls: Annotated[list[str], typer.Argument(help="admin addresses of nodes, e.g. http://127.0.0.1:7101")],
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="where the page is served; port 0: any that is free")
+    ] = "127.0.0.1:7100",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="serve it beyond this machine, to everybody who can reach it")
+    ] = False,
+) -> None:
+    """Serve one live page for all these nodes, until Ctrl-C."""
+    from p2p_tally.runner.page.launched import serve_page
+
+    serve_page(urls, listen, insecure)
 
 
 def _with_folder(federation: Federation, settings: Settings) -> Settings:

@@ -38,6 +38,9 @@ RayAddress = Annotated[
         help="ray: local (started for this command), auto (the cluster of this machine), HOST:PORT",
     ),
 ]
+Page = Annotated[
+    bool, typer.Option("--page", help="serve a live page of the run on this machine, and print its address")
+]
 Json = Annotated[bool, typer.Option("--json", help="print one line of JSON and nothing else")]
 
 

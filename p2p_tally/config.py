@@ -118,7 +118,10 @@ class DaemonSettings(ServiceSettings):
         ge=0,
     )
     admin: str | None = option(
-        None, "where /healthz, /readyz, /status and /metrics are served", "HOST:PORT", metavar="HOST:PORT"
+        None,
+        "where a live page (/), /healthz, /readyz, /status and /metrics are served",
+        "HOST:PORT",
+        metavar="HOST:PORT",
     )
     resume: bool = option(False, "go on from the last checkpoint in --out", "given or not given", metavar="FLAG")
     insecure: bool = option(

@@ -9,7 +9,8 @@
         ├── FrameError         bytes that are no message of ours
         ├── BallotError        a ballot that does not decode to votes
         ├── ParameterError     parameters of the wrong shape or type, or not finite
-        └── HandshakeError     a peer of another federation, or none at all
+        ├── HandshakeError     a peer of another federation, or none at all
+        └── MessageError       what a node sends to a live page, and is none of it
 
 A fault of the program is a plain Python exception and ends in a traceback.
 """
@@ -64,3 +65,7 @@ class ParameterError(PeerError):
 
 class HandshakeError(PeerError):
     reason = "handshake"
+
+
+class MessageError(PeerError):
+    reason = "page"

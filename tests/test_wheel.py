@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from p2p_tally import __version__
+from p2p_tally.page.document import ASSETS
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--nodes=2", "--rounds=2", "--local-steps=1", "--warmup=0"]
@@ -110,6 +111,7 @@ def test_what_a_wheel_holds(wheel: Path) -> None:
     for folder in ("runner", "topologies"):
         wanted |= {f"p2p_tally/{path.relative_to(ROOT)}" for path in (ROOT / folder).rglob("*.py")}
     wanted |= {str(path.relative_to(ROOT)) for path in (ROOT / "p2p_tally").rglob("*.py")}
+    wanted |= {str(path.relative_to(ROOT)) for path in ASSETS.rglob("*") if path.is_file()}
     assert wanted <= names
     assert len(wanted) > 150
 
@@ -128,7 +130,7 @@ def test_commands_run_beside_files_of_the_same_names(installed: Path, workplace:
     here = run([installed / "bin" / "python", "-P", "-c", "import p2p_tally; print(p2p_tally.__file__)"], workplace)
     assert Path(here.strip()).is_relative_to(installed)
     simulated = json.loads(run([command, "simulate", *QUICK, "--json", "--out=simulated"], workplace))
-    launched = json.loads(run([command, "launch", *QUICK, "--json", "--out=launched"], workplace))
+    launched = json.loads(run([command, "launch", *QUICK, "--page", "--json", "--out=launched"], workplace))
     assert launched["parameters_sha256"] == simulated["parameters_sha256"]
     (workplace / "cell.toml").write_text(CELL)
     swept = json.loads(run([command, "sweep", "cell.toml", "--json", "--out=swept"], workplace))

@@ -124,7 +124,7 @@ class Node:
             own = await self.compute(self.learner.vote, r)
             watch.lap("vote")
             heard = await self.poll.hear(r, own) if now.speaks else {self.name: own}
-            report.answers = list(heard.values())
+            report.voters, report.answers = list(heard), list(heard.values())
             now = self.poll.with_votes(now, r, report.answers)
             weights = self.poll.weights(r, heard) if now.speaks else None
             watch.lap("barrier")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from p2p_tally.ids import NodeName
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Evaluation
 from p2p_tally.node.links.transport import Clock
@@ -15,7 +16,8 @@ class RoundReport:
 
     round: int
     evaluation: Evaluation | None = None
-    answers: list[Answer] = field(default_factory=list)  # what this node learned from, in order of name
+    voters: list[NodeName] = field(default_factory=list)  # whose answers this node has, in order of name
+    answers: list[Answer] = field(default_factory=list)  # what this node learned from, in the same order
     due: bool = False  # whether a merge was due
     merged: bool = False
     sent: dict[Stage, Count] = field(default_factory=dict)

@@ -64,11 +64,14 @@ class LaunchedNode:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What to launch: the nodes in order of rank, the run folder, and the round after which to resume, if any."""
+    """What to launch: the nodes in order of rank, the run folder, and the round after which to resume, if any.
+
+    `admin`: each node serves an admin address on a free port of its machine."""
 
     names: list[NodeName]
     out: Path
     resume_round: int | None
+    admin: bool = False
 
     def arguments(self, rank: int, addresses: dict[NodeName, str], descriptor: int, config: str, out: str) -> list[str]:
         """The arguments of p2p-tally for one node; paths and descriptor are those of the machine where it runs."""
@@ -77,6 +80,8 @@ class LaunchPlan:
         options = {"config": config, "name": name, "rank": rank, "listen": addresses[name], "peers": peers, "out": out}
         arguments = ["node", "--report", *(f"--{key}={value}" for key, value in options.items())]
         arguments.append(f"--listen-fd={descriptor}")
+        if self.admin:
+            arguments.append("--admin=127.0.0.1:0")
         if self.resume_round is not None:
             arguments += ["--resume", f"--resume-round={self.resume_round}"]
         return arguments

@@ -30,6 +30,9 @@ GRACE_SECONDS = 30.0
 
 OnLine = Callable[[RoundLine], None]
 
+# Called with the name and the admin address of a daemon that has started.
+OnAdmin = Callable[[str, str], None]
+
 
 class LaunchFailed(OperatorError):
     """Some daemon did not finish; the message names it and its log."""
@@ -45,8 +48,12 @@ def launch(
     on_line: OnLine | None = None,
     resume: bool = False,
     where: Daemons | None = None,
+    on_admin: OnAdmin | None = None,
 ) -> Run:
-    """Run a federation as daemons. `settings.out` is the run folder; with `resume`, one that holds a stopped run."""
+    """Run a federation as daemons. `settings.out` is the run folder; with `resume`, one that holds a stopped run.
+
+    With `on_admin` each daemon serves an admin address on this machine, and `on_admin` is told of it.
+    """
     # Checked here too: otherwise every daemon would fail, and only after the run folder was made.
     federation.check_names()
     check_models(federation)
@@ -54,14 +61,21 @@ def launch(
     make_topology(federation)
     where = where or LocalDaemons()
     with where:
-        return asyncio.run(Launcher(federation, settings, on_line or (lambda _: None), resume, where).run())
+        launcher = Launcher(federation, settings, on_line or (lambda _: None), resume, where, on_admin)
+        return asyncio.run(launcher.run())
 
 
 class Launcher:
     """One launch, from start to end."""
 
     def __init__(
-        self, federation: Federation, settings: ServiceSettings, on_line: OnLine, resume: bool, where: Daemons
+        self,
+        federation: Federation,
+        settings: ServiceSettings,
+        on_line: OnLine,
+        resume: bool,
+        where: Daemons,
+        on_admin: OnAdmin | None = None,
     ) -> None:
         assert settings.out is not None
         self.federation = federation
@@ -71,7 +85,8 @@ class Launcher:
         self.names = ranked_names(federation.nodes)
         self.resume_round = self._resume_round() if resume else None
         self.where = where
-        self.plan = LaunchPlan(self.names, self.out, self.resume_round)
+        self.on_admin = on_admin
+        self.plan = LaunchPlan(self.names, self.out, self.resume_round, admin=on_admin is not None)
         self.nodes: list[LaunchedNode] = []
         self.stopping = asyncio.Event()
         self.run_record: Run | None = None  # from the first report of a daemon on
@@ -132,6 +147,10 @@ class Launcher:
                 continue
             while self.failed:  # this daemon works, so the error is not one that ends them all
                 log.warning("%s; the others go on without it", _why(self.failed.pop()))
+            if "admin" in report:
+                if self.on_admin is not None:
+                    self.on_admin(node.name, report["admin"])
+                continue
             node.receive(report)
             if "federation" in report:
                 self._begin(Federation.parse(report["federation"]), kept)

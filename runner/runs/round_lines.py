@@ -4,6 +4,7 @@ Both engines use it."""
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,10 +27,12 @@ class RoundLog:
     def __init__(self, task: Task, run: Run, listeners: Sequence[OnLine]) -> None:
         self.run = run
         self._listeners = list(listeners)
-        self._classes = task.classes
+        self.task = task
         pool = task.probes.examples
         count = max(1, min(len(pool), COMPARED_PROBES // pool.probes_each))
-        self.probes, self._labels = pool.take(torch.arange(count))
+        self.probes, labels = pool.take(torch.arange(count))
+        self.labels = None if labels is None else labels.flatten().numpy()  # [P], of `probes`
+        self.votes: np.ndarray | None = None  # [N, P], of the last line
         self.total = Count()  # sent by all peers since the run began
         self._since: dict[Stage, Count] = {}
         self._seconds: dict[str, float] = {}
@@ -54,8 +57,8 @@ class RoundLog:
     def write(self, round: int, evaluations: Sequence[Evaluation], merged: bool, logs: Tensor) -> None:
         """The line of an evaluated round; `logs` [N, P, C] are the peers' log-probabilities on `probes`."""
         nodes = len(evaluations)
-        labels = None if self._labels is None else self._labels.flatten().numpy()
-        measures = measure(logs.argmax(-1).numpy(), self._classes, labels)
+        self.votes = logs.argmax(-1).numpy()
+        measures = measure(self.votes, self.task.classes, self.labels)
         line = RoundLine(
             round=round,
             accuracy=[100 * evaluation.accuracy for evaluation in evaluations],

@@ -7,7 +7,7 @@ batched model (stacked/engine.py): the same rounds and bytes, floats that differ
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -34,6 +34,10 @@ from p2p_tally.topologies import Topology
 log = logging.getLogger(__name__)
 
 
+# Called with the log that the lines of a run are written to, which it may listen to, and the graph.
+Watch = Callable[[RoundLog, Topology], None]
+
+
 class Engine(Resumable, Protocol):
     """What plays the rounds of a federation."""
 
@@ -52,8 +56,10 @@ def simulate(
     on_line: OnLine | None = None,
     engine: EngineName | None = None,
     resume: bool = False,
+    watch: Watch | None = None,
 ) -> Run:
     """Run a federation in this process. `on_line` is called for each evaluated round; files go into `settings.out`.
+    `watch` is called once, before the first round.
 
     `engine` wins over the settings' own. With `resume`, `settings.out` holds an interrupted run: it continues from its
     last checkpoint, and ends with the same bits and the same files as a run without interruption.
@@ -65,12 +71,14 @@ def simulate(
     # peers among threads of its own, which changes no sum.
     torch.set_num_threads(1)
     try:
-        return _simulate(federation, chosen, on_line or (lambda _: None), threads, resume)
+        return _simulate(federation, chosen, on_line or (lambda _: None), threads, resume, watch or (lambda *_: None))
     finally:
         torch.set_num_threads(threads)
 
 
-def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnLine, threads: int, resume: bool) -> Run:
+def _simulate(
+    federation: Federation, settings: SimulationSettings, on_line: OnLine, threads: int, resume: bool, watch: Watch
+) -> Run:
     if settings.out is not None:
         federation.check_names()  # its folder holds a config.toml
     topology = make_topology(federation)
@@ -90,8 +98,10 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
     )
     if settings.out is None:
         run = Run(task.federation, names, provenance=provenance)
+        lines = RoundLog(task, run, [on_line])
+        watch(lines, topology)
         started = time.perf_counter()
-        engine.play(RoundLog(task, run, [on_line]))
+        engine.play(lines)
         return _finished(run, engine, time.perf_counter() - started)
     folder = RunFolder.reopen(settings.out) if resume else RunFolder(settings.out)
     try:
@@ -104,6 +114,7 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
         lines.listen(checkpoints.on_line)
         if resume:
             checkpoints.resume()
+        watch(lines, topology)
         engine.play(lines)
         run = _finished(run, engine, checkpoints.seconds_played)
         folder.finish(run)

@@ -6,9 +6,17 @@ for a while is slow for both. Each federation has a clock that does not count th
 ends when its slowest daemon has finished it. Start-up is not measured.
 
     python scripts/bench/overhead.py [--nodes 8] [--rounds 60] [--repeat 3]
+
+With --viewers both federations vote, and one of them has a live page that this many viewers follow:
+
+    python scripts/bench/overhead.py --viewers 50
+
+Besides the seconds of a round it compares processor seconds: those of the daemons, of the launcher and of the page that
+it serves, without the viewers. They hardly depend on what else the machine does.
 """
 
 import argparse
+import asyncio
 import contextlib
 import multiprocessing
 import os
@@ -16,15 +24,23 @@ import signal
 import statistics
 import tempfile
 import time
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import aiohttp
 import numpy as np
+import psutil
 
 from p2p_tally.config import Federation, ServiceSettings
+from p2p_tally.page.book import Book
 from p2p_tally.runner.launch.launcher import launch
+from p2p_tally.runner.page.gather import Gatherer
+from p2p_tally.runner.page.server import PageServer
+from p2p_tally.runner.runs.run import RoundLine
 
 WANTED = 1.10
+WANTED_VIEWED = 1.02
 METHODS = ("no-consensus", "tally")
 REPORT_EVERY = 5  # rounds; each daemon then looks at 64 test images
 TURN_SECONDS = 1.0
@@ -42,25 +58,56 @@ def write_images(path: Path, nodes: int) -> None:
     np.savez(path, **arrays)
 
 
-def run_federation(federation: Federation, out: Path, told: Connection) -> None:
-    """Launch it, and send (round, when all daemons had finished it)."""
+def run_federation(federation: Federation, out: Path, told: Connection, page: Path | None) -> None:
+    """Launch it, and send (round, when all daemons had finished it). `page`: a file for the address of its page."""
     settings = ServiceSettings(out=out, device="cpu", checkpoint_every=0)
-    launch(federation, settings, lambda line: told.send((line.round, time.monotonic())))
+
+    def tell(line: RoundLine) -> None:
+        told.send((line.round, time.monotonic()))
+
+    if page is None:
+        launch(federation, settings, tell)
+    else:
+        book = Book()
+        gatherer = Gatherer(book)
+        with PageServer(book, before_close=gatherer.stop) as server:
+            page.write_text(str(server.address))
+            follow = partial(server.call, gatherer.follow)
+            launch(federation, settings, tell, on_admin=lambda name, address: follow(address, name))
     told.close()
+
+
+async def _view(address: str, viewers: int) -> None:
+    async def one(session: aiohttp.ClientSession) -> None:
+        async with session.get(f"http://{address}/events") as answer:
+            async for _ in answer.content.iter_any():
+                pass
+
+    limits = aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(timeout=limits, connector=aiohttp.TCPConnector(limit=0)) as session:
+        await asyncio.gather(*(one(session) for _ in range(viewers)), return_exceptions=True)
+
+
+def view(address: str, viewers: int) -> None:
+    """Follow a page until it ends. They are no part of what is measured, so they give way to all others."""
+    os.nice(10)
+    asyncio.run(_view(address, viewers))
 
 
 class Running:
     """A federation of daemons that can be stopped and continued."""
 
-    def __init__(self, federation: Federation, out: Path) -> None:
+    def __init__(self, federation: Federation, out: Path, page: Path | None = None) -> None:
+        """`page`: the file for the address of its live page; None: it has no page."""
         self.out = out
         self.told, theirs = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("spawn")
-        self.process = context.Process(target=run_federation, args=(federation, out, theirs))
+        self.process = context.Process(target=run_federation, args=(federation, out, theirs, page))
         self.process.start()
         theirs.close()
         self.finished: list[tuple[int, float]] = []  # round, when
         self.ran: list[tuple[float, float]] = []  # from, to
+        self.used: list[tuple[int, float]] = []  # at the end of a turn: the last round, processor seconds so far
 
     def signal(self, number: signal.Signals) -> None:
         for path in self.out.glob("*.pid"):
@@ -83,7 +130,20 @@ class Running:
         goes_on = self.listen(TURN_SECONDS)
         self.signal(signal.SIGSTOP)
         self.ran.append((began, time.monotonic()))
+        with contextlib.suppress(psutil.NoSuchProcess):  # its end is not counted
+            if goes_on and self.finished:
+                self.used.append((self.finished[-1][0], self._processor_seconds()))
         return goes_on
+
+    def _processor_seconds(self) -> float:
+        launcher = psutil.Process(self.process.pid)
+        times = [process.cpu_times() for process in (launcher, *launcher.children(recursive=True))]
+        return sum(time.user + time.system for time in times)
+
+    def processor_seconds_a_round(self) -> float:
+        """From the end of the first turn to the last sample in which all daemons were there."""
+        (first, before), (last, after) = self.used[0], max(self.used)
+        return (after - before) / (last - first)
 
     def seconds_a_round(self) -> float:
         """By its own clock, from the first round finished in a turn to the last."""
@@ -95,9 +155,30 @@ class Running:
         return sum(max(0.0, min(when, stop) - start) for start, stop in self.ran)
 
 
-def measure(common: Federation, folder: Path) -> dict[str, float]:
-    """Seconds per round, for each method."""
-    running = {method: Running(common.model_copy(update={"method": method}), folder / method) for method in METHODS}
+def measure_methods(common: Federation, folder: Path) -> dict[str, Running]:
+    """The federation of each method, finished."""
+    return in_turns(
+        {method: Running(common.model_copy(update={"method": method}), folder / method) for method in METHODS}
+    )
+
+
+def measure_viewers(common: Federation, folder: Path, viewers: int) -> dict[str, Running]:
+    """A federation without a page, and one whose page has viewers, finished."""
+    folder.mkdir()
+    page = folder / "page"
+    running = {"unseen": Running(common, folder / "unseen"), "viewed": Running(common, folder / "viewed", page)}
+    while not page.is_file() or not page.read_text():
+        time.sleep(0.05)
+    watching = multiprocessing.get_context("spawn").Process(target=view, args=(page.read_text(), viewers))
+    watching.start()
+    try:
+        return in_turns(running)
+    finally:
+        watching.join()
+
+
+def in_turns(running: dict[str, Running]) -> dict[str, Running]:
+    """The same federations, finished."""
     try:
         while not all(federation.finished for federation in running.values()):  # start-up: together
             for federation in running.values():
@@ -108,7 +189,7 @@ def measure(common: Federation, folder: Path) -> dict[str, float]:
         going = list(running.values())
         while going:
             going = [federation for federation in going if federation.take_turn()]
-        return {method: federation.seconds_a_round() for method, federation in running.items()}
+        return running
     finally:
         for federation in running.values():
             federation.signal(signal.SIGCONT)  # no process stays stopped
@@ -121,8 +202,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--topology", default="mesh")
+    parser.add_argument("--viewers", type=int, default=0, help="viewers of the live page; 0: measure the messages")
     arguments = parser.parse_args()
-    ratios = []
+    ratios: dict[str, list[float]] = {"seconds": [], "processor seconds": []}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "images.npz"
         write_images(data, arguments.nodes)
@@ -139,13 +221,26 @@ def main() -> None:
             eval_every=REPORT_EVERY,
         )
         for number in range(arguments.repeat):
-            seconds = measure(common, Path(folder) / str(number))
-            ratios.append(seconds["tally"] / seconds["no-consensus"])
-            times = ", ".join(f"{method} {1e3 * value:.0f} ms a round" for method, value in seconds.items())
-            print(f"{number + 1}: {times}, ratio {ratios[-1]:.3f}", flush=True)
+            place = Path(folder) / str(number)
+            if arguments.viewers:
+                finished = measure_viewers(common, place, arguments.viewers)
+            else:
+                finished = measure_methods(common, place)
+            base, other = finished
+            for what, of in (
+                ("seconds", Running.seconds_a_round),
+                ("processor seconds", Running.processor_seconds_a_round),
+            ):
+                values = {name: of(federation) for name, federation in finished.items()}
+                ratios[what].append(values[other] / values[base])
+                each = ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in values.items())
+                print(f"{number + 1}: {what} of a round: {each}, ratio {ratios[what][-1]:.3f}", flush=True)
+    wanted = WANTED_VIEWED if arguments.viewers else WANTED
+    whose = f", {arguments.viewers} viewers" if arguments.viewers else ""
+    found = ", ".join(f"{what} median {statistics.median(values):.3f}" for what, values in ratios.items())
     print(
-        f"tally / no-consensus: median {statistics.median(ratios):.3f} ({arguments.nodes} daemons, "
-        f"{arguments.topology}, CNN on 32 x 32, {arguments.rounds} rounds; at most {WANTED:.2f} wanted)"
+        f"{other} / {base}: {found} ({arguments.nodes} daemons{whose}, "
+        f"{arguments.topology}, CNN on 32 x 32, {arguments.rounds} rounds; at most {wanted:.2f} wanted)"
     )
 
 

@@ -1,6 +1,5 @@
-"""The admin address of a node: /healthz, /readyz, /status (JSON), /metrics (Prometheus). Read only."""
+"""The admin address of a node: a live page, /healthz, /readyz, /status (JSON), /metrics (Prometheus). Read only."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
@@ -11,7 +10,11 @@ from p2p_tally.ids import in_order
 from p2p_tally.node.links.addresses import Address
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
+from p2p_tally.node.page.feed import NodeFeed
+from p2p_tally.node.page.views import Decode
 from p2p_tally.node.service.metrics import Metrics
+from p2p_tally.page.hub import Hub
+from p2p_tally.page.site import add_page, make_site
 
 
 def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[str, Any]:
@@ -46,32 +49,31 @@ def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[
     }
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
 class Admin:
     """A small HTTP server beside the node."""
 
-    def __init__(self, address: Address, node: Node, transport: WebSocketTransport, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        address: Address,
+        node: Node,
+        transport: WebSocketTransport,
+        metrics: Metrics,
+        decode: Decode | None = None,
+    ) -> None:
+        """`decode`: tokens as text, where the probes are text."""
         self.address = address
         self._node = node
         self._transport = transport
         self._metrics = metrics
-        app = web.Application(middlewares=[self._check_host])
+        self.feed = NodeFeed(node, lambda: status(node, transport, metrics), decode)
+        self._hub = Hub(self.feed.book, self.feed.refresh)
+        app = make_site(address.loopback)
+        add_page(app, self._hub)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/status", self._status)
         app.router.add_get("/metrics", self._scrape)
         self._runner = web.AppRunner(app, access_log=None)
-
-    @web.middleware
-    async def _check_host(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """A page in a browser can give a name of its own this machine's address (DNS rebinding) and read what only this
-        machine should. So at a loopback address only that address and localhost are answered."""
-        host = request.host.rpartition(":")[0] or request.host
-        if self.address.loopback and not Address(host.strip("[]"), 0).loopback:
-            return web.Response(status=403, text="the Host header names another machine\n")
-        return await handler(request)
 
     async def start(self) -> None:
         await self._runner.setup()
@@ -84,6 +86,7 @@ class Admin:
             self.address = Address(self.address.host, self._runner.addresses[0][1])
 
     async def close(self) -> None:
+        await self._hub.close()
         await self._runner.cleanup()
 
     async def _healthz(self, _: web.Request) -> web.Response:

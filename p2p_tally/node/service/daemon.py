@@ -33,6 +33,7 @@ from p2p_tally.node.links.known_graph import NEIGHBOURS, KnownGraph
 from p2p_tally.node.links.link import CAP
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
+from p2p_tally.node.page.views import decoder
 from p2p_tally.node.service.admin import Admin
 from p2p_tally.node.service.checkpoint import Checkpoints
 from p2p_tally.node.service.metrics import Metrics, NodeCollector
@@ -60,13 +61,16 @@ class Daemon:
         inherited: socket.socket | None = None,
         on_line: OnLine | None = None,
         keep_record: bool = False,
+        on_admin: Callable[[str], None] | None = None,
     ) -> None:
         """`membership`: --peers are all members, and the neighbours follow from the topology.
 
         A launcher, which knows all nodes, sets `resume_round` and `inherited` (a listening socket). `on_line` is called
         with each evaluated round; with `keep_record` each is also written to NAME.jsonl in the run folder.
+        `on_admin` is called with the admin address, once it is served.
         """
         self.settings = settings
+        self._on_admin = on_admin or (lambda _: None)
         self.resume_round = resume_round
         self.listen = parse_address(settings.listen, "--listen")
         self._check_reach(self.listen, "--listen")
@@ -138,10 +142,14 @@ class Daemon:
         )
         self.metrics.registry.register(NodeCollector(self.node, self.transport, self.metrics))
         self.startup = Startup(self.transport, self.topology, self.node.step, self.node.position, deadlines.timeout)
-        self.admin: Admin | None = None
-        if settings.admin:
-            self._check_reach(parse_address(settings.admin, "--admin"), "--admin")
-            self.admin = Admin(parse_address(settings.admin, "--admin"), self.node, self.transport, self.metrics)
+        self.admin = self._make_admin(settings.admin) if settings.admin else None
+
+    def _make_admin(self, text: str) -> Admin:
+        address = parse_address(text, "--admin")
+        self._check_reach(address, "--admin")
+        admin = Admin(address, self.node, self.transport, self.metrics, decoder(self.task.tokenizer))
+        self.recorder.listen(admin.feed.record)
+        return admin
 
     def _check_reach(self, address: Address, flag: str) -> None:
         if not address.loopback and not self.settings.insecure:
@@ -224,6 +232,7 @@ class Daemon:
             if self.admin is not None:
                 await self.admin.start()
                 log.info("admin at http://%s", self.admin.address, extra={"event": "admin"})
+                self._on_admin(str(self.admin.address))
             # It is not known yet in which round this node will continue, so it starts with the links of round 1.
             node.step.begin_round(1)
             await transport.start(self)

@@ -78,13 +78,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line)
 
 
-def configure(name: str, round: Callable[[], int], form: str) -> None:
-    """Send the project's log to stderr, one line per event."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
-    handler.addFilter(RationFilter())
-    handler.addFilter(ContextFilter(name, round))
+def configure(name: str, round: Callable[[], int], form: str, *others: logging.Handler) -> None:
+    """Send the project's log to stderr, one line per event, and the same events to other handlers."""
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    for handler in (lines, *others):
+        handler.addFilter(RationFilter())
+        handler.addFilter(ContextFilter(name, round))
     root = logging.getLogger()
-    root.handlers = [handler]
+    root.handlers = [lines, *others]
     root.setLevel(logging.WARNING)
     logging.getLogger("p2p_tally").setLevel(logging.INFO)

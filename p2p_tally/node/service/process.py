@@ -1,6 +1,7 @@
 """A daemon as a process: signals, log, event loop, and the pipe from its launcher."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -11,6 +12,8 @@ from typing import Any
 from p2p_tally.ids import NodeName
 from p2p_tally.node.service import logs
 from p2p_tally.node.service.daemon import Daemon
+from p2p_tally.page.book import Book
+from p2p_tally.page.problems import ProblemHandler
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +22,8 @@ def run_daemon(daemon: Daemon, launched: bool) -> dict[str, Any]:
     """Run a daemon in this process. `launched`: standard input is a pipe from its launcher."""
 
     async def main() -> dict[str, Any]:
-        logs.configure(daemon.name, lambda: daemon.node.position.round, daemon.settings.log_format)
+        shown = [] if daemon.admin is None else [_problems_of(daemon.admin.feed.book)]
+        logs.configure(daemon.name, lambda: daemon.node.position.round, daemon.settings.log_format, *shown)
         _obey_signals(daemon)
         watch = asyncio.create_task(_watch_launcher(daemon)) if launched else None
         try:
@@ -33,6 +37,17 @@ def run_daemon(daemon: Daemon, launched: bool) -> dict[str, Any]:
     except ImportError:
         return asyncio.run(main())
     return uvloop.run(main())
+
+
+def _problems_of(book: Book) -> ProblemHandler:
+    """Puts warnings of any thread into the book, which belongs to the thread of the event loop."""
+    loop = asyncio.get_running_loop()
+
+    def tell(entry: dict[str, Any]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the page with it
+            loop.call_soon_threadsafe(book.add_problem, entry)
+
+    return ProblemHandler(tell)
 
 
 def _obey_signals(daemon: Daemon) -> None:

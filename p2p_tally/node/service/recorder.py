@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 # Called with each evaluated round, as a dictionary that becomes a line of JSON.
 OnLine = Callable[[dict[str, Any]], None]
 
+# Called with each round, evaluated or not, and the payload bytes sent since the run began.
+OnRound = Callable[[RoundReport, int], None]
+
 # About how many rounds of a run are logged.
 LOGGED_ROUNDS = 20
 
@@ -50,6 +53,11 @@ class DaemonRecorder:
         self._seconds: dict[str, float] = {}
         self.saved = 0  # the round of the last checkpoint
         self._logged = 0
+        self._listeners: list[OnRound] = []
+
+    def listen(self, listener: OnRound) -> None:
+        """Call this function with every round from now on. It must be quick: the next round waits for it."""
+        self._listeners.append(listener)
 
     async def record(self, node: Node, report: RoundReport) -> None:
         for stage, count in report.sent.items():
@@ -59,6 +67,8 @@ class DaemonRecorder:
         for phase, seconds in report.seconds.items():
             self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
         self._metrics.observe(report)
+        for listener in self._listeners:
+            listener(report, self.payload)
         if report.evaluation is not None:
             self._on_line(self._line(node, report))
             self._log_progress(node, report)

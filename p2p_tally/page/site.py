@@ -1,0 +1,66 @@
+"""Serves a page over HTTP: `/` is the document and `/events` its stream. And who may ask: see `guard`."""
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from p2p_tally.page.document import document
+from p2p_tally.page.hub import Hub
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+# What every answer says: take the type as it is given, tell no other site where you came from.
+HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+
+
+def guard(loopback: bool) -> Middleware:
+    """Refuse what a page of another site asks for through the user's browser. `loopback`: only this machine is served.
+
+    Such a page can give a name of its own this machine's address (DNS rebinding) and read what only this machine
+    should. So at a loopback address only that address and localhost are answered. And a browser says in `Origin` and
+    `Sec-Fetch-Site` which site asks: another one than the page's own is refused. It may only link to the page.
+    """
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if loopback and not _is_loopback(request.host):
+            return web.Response(status=403, text="the Host header names another machine\n")
+        origin = request.headers.get("Origin")
+        if origin is not None and origin.partition("://")[2] != request.host:
+            return web.Response(status=403, text="the Origin header names another site\n")
+        if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site") and request.path != "/":
+            return web.Response(status=403, text="asked for by another site\n")
+        return await handler(request)
+
+    return check
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
+def make_site(loopback: bool) -> web.Application:
+    """An application that checks who asks. It serves nothing yet."""
+    app = web.Application(middlewares=[guard(loopback)])
+    app.on_response_prepare.append(_add_headers)
+    return app
+
+
+def add_page(app: web.Application, hub: Hub) -> None:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(body=document().body, headers=document().headers)
+
+    app.router.add_get("/", page)
+    app.router.add_get("/events", hub.stream, allow_head=False)
