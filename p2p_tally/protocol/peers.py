@@ -47,10 +47,11 @@ class Peer:
     """What is known of one peer."""
 
     presence: Presence = Presence.AWAITED
-    playing: bool = False  # it said that it plays rounds
+    playing: bool = False  # it said, over the present link, that it plays rounds
     finished: bool = False  # it sent a Bye after the last round
     joined: int = 0  # it plays the rounds after this one
     seen: int = 0  # the highest round that it is known to be in, by what came over its own link; 0: none
+    shown: int = 0  # the highest round of which it sent a vote, an announcement or parameters; 0: none
     withdrawn: int = 0  # the round of the last merge that it gave up; 0: none
     missed: int = 0  # how often its message did not come before the deadline
     messages: int = 0  # how many messages came over its link, accepted or not
@@ -60,7 +61,9 @@ class Peer:
     def on(self, event: Event) -> None:
         before, self.presence = self.presence, NEXT[event][self.presence]
         if event in (Event.LINK_UP, Event.LINK_UP_EARLY, Event.LINK_DOWN):
-            self.withdrawn = 0  # what was said of a merge ends with the link that it was said over
+            # What was learned over a link ends with the link: who comes next in this name may be somebody else.
+            self.playing = False
+            self.joined = self.seen = self.shown = self.withdrawn = 0
         if self.presence is not before and self.on_change is not None:
             self.on_change()
 
@@ -75,6 +78,13 @@ class Peer:
     def joins_after(self, round: int) -> None:
         """The same, known from the handshake or from a relayed message: that does not make it awaited."""
         self.joined = round
+
+    def linked_again(self, finished: int) -> None:
+        """It has a link again after the last one had not been needed; `finished`: the last round that it says to have
+        finished. What came over the earlier link counts only as far as this bears it out."""
+        now = finished + 1
+        self.joined = min(max(finished, self.joined), now)
+        self.seen, self.shown = min(self.seen, now), min(self.shown, now)
 
     def withdrew(self, round: int) -> None:
         self.withdrawn = round
@@ -93,6 +103,11 @@ class Peer:
         further = round > self.seen
         self.seen = max(self.seen, round)
         return further
+
+    def show_round(self, round: int) -> bool:
+        """It sent what only a node in this round has to send. Returns whether this is a higher round than was known."""
+        self.shown = max(self.shown, round)
+        return self.note_round(round)
 
     def let_deadline_pass(self) -> None:
         self.missed += 1

@@ -101,6 +101,25 @@ def test_a_merge_given_up_is_forgotten_with_the_link(end: list[Event]) -> None:
     assert peer.is_awaited(Stage.SCATTER, 80)
 
 
+@pytest.mark.parametrize("end", [Event.LINK_DOWN, Event.LINK_UP, Event.LINK_UP_EARLY])
+def test_what_was_learned_over_a_link_ends_with_it(end: Event) -> None:
+    peer = Peer()
+    peer.plays_after(300)
+    peer.show_round(301)
+    peer.withdrew(301)
+    peer.let_deadline_pass()
+    peer.on(end)
+    assert (peer.playing, peer.joined, peer.seen, peer.shown, peer.withdrawn) == (False, 0, 0, 0, 0)
+    assert peer.missed == 1  # this node's own count
+
+
+def test_words_are_seen_and_only_what_it_sends_is_shown() -> None:
+    peer = Peer()
+    assert peer.note_round(7) and (peer.seen, peer.shown) == (7, 0)
+    assert not peer.show_round(6) and (peer.seen, peer.shown) == (7, 6)
+    assert peer.show_round(8) and (peer.seen, peer.shown) == (8, 8)
+
+
 @pytest.mark.parametrize(("stage", "awaited"), [(Stage.ANNOUNCE, False), (Stage.VOTE, True), (Stage.SCATTER, True)])
 def test_one_that_has_sent_something_of_a_later_round_announces_nothing(stage: Stage, awaited: bool) -> None:
     peer = Peer()

@@ -149,6 +149,10 @@ class WebSocketTransport:
         """Neighbours whose links are needed and not up."""
         return {name for name, peer in self.peers.items() if peer.state not in ("up", "idle")}
 
+    def needed(self) -> int:
+        """The number of neighbours whose links are needed, up or not."""
+        return sum(peer.state != "idle" for peer in self.peers.values())
+
     def hellos(self) -> list[Hello]:
         """The hellos of the neighbours with an open link."""
         return [link.hello for link in self.links.values()]

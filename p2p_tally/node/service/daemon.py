@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
-from p2p_tally.protocol.handshake import agreed_fields, fields_digest, starting_point
+from p2p_tally.protocol.handshake import agreed_fields, fields_digest
 from p2p_tally.protocol.messages import Hello
 from p2p_tally.topologies import Topology
 
@@ -134,7 +133,9 @@ class Daemon:
             quorum=settings.quorum,
         )
         self.metrics.registry.register(NodeCollector(self.node, self.transport, self.metrics))
-        self.startup = Startup(self.transport, self.topology, self.node.step, self.node.position, deadlines.timeout)
+        self.startup = Startup(
+            self.transport, self.topology, self.node.step, self.node.position, deadlines.timeout, has_played=bool(kept)
+        )
         self.admin: Admin | None = None
         if settings.admin:
             self._check_reach(parse_address(settings.admin, "--admin"), "--admin")
@@ -221,7 +222,7 @@ class Daemon:
             log.info("listening at %s", transport.listen, extra={"event": "listening"})
             await self.startup.wait()
             if not node.position.stopping:
-                self._begin(transport.hellos())
+                self._begin()
                 await node.run()
                 await self.recorder.finish(node)
             return self._result()
@@ -286,15 +287,10 @@ class Daemon:
         """The launcher says that this peer has ended. Used before the first round; after that the links show it."""
         self.startup.will_not_come(peer)
 
-    def _begin(self, hellos: list[Hello]) -> None:
+    def _begin(self) -> None:
         """Load the checkpoint that matches the rounds of the neighbours."""
-        load, round = starting_point(self.kept_rounds, [self._up_to_date(hello) for hello in hellos])
-        if self.resume_round is None and not round and len(self.kept_rounds) > 1:
-            log.warning(
-                "no checkpoint of a round that all neighbours have: beginning anew", extra={"event": "no-common-round"}
-            )
-        if self.resume_round is not None and load == round:
-            load = round = self.resume_round
+        start = self.startup.point(self.kept_rounds, self.resume_round)
+        load, round = start.load, start.round
         if load:
             checkpoint = self.checkpoints.load(load)
             if checkpoint is None:
@@ -305,11 +301,6 @@ class Daemon:
         self.node.position.move_to(round)
         if round:
             log.info("going on after round %d, from checkpoint %d", round, load, extra={"event": "resumed"})
-
-    def _up_to_date(self, hello: Hello) -> Hello:
-        """A hello is as old as its link. What the peer has sent since then shows that it is in a later round."""
-        seen = self.node.step.roster[NodeName(hello.name)].seen
-        return replace(hello, round=max(hello.round, seen - 1))
 
     def _result(self) -> dict[str, Any]:
         """The last line that a daemon prints: its part of the summary of the run."""

@@ -160,7 +160,7 @@ class Inbox:
         if arrival in IN_TIME:
             known.on(Event.SPOKE)
         place = self._waits.place
-        if known.note_round(round) and place is not None and place[1] < round:
+        if known.show_round(round) and place is not None and place[1] < round:
             self._waits.will_not_come(peer)  # messages are in order, so it has sent all that it will of that round
         return arrival
 

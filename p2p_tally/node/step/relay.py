@@ -196,7 +196,7 @@ class RelayedVotes:
         next votes."""
         counter.stop_awaiting(came.origin)
         if came.via == came.origin:
-            self._roster[came.origin].note_round(came.vote.round)
+            self._roster[came.origin].show_round(came.vote.round)
         if not self.is_too_far(came.vote.round - CATCHING_UP):
             # Nodes further down the tree may be in that round and need it. It is not flooded: it is not held, so a
             # second copy would not be recognised.
