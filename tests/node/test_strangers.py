@@ -164,3 +164,40 @@ def test_a_line_that_a_peer_can_cause_is_rationed(level: int) -> None:
     assert [passes(event="link-up", peer="node-1") for _ in range(3)] == [True, False, False]
     assert passes(event="link-up", peer="node-2")
     assert [passes(event="round") for _ in range(2)] == [True, level < logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"POST /p2p-tally HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n" + bytes(4096),
+        b"GET /p2p-tally-not HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01",
+    ],
+    ids=["another page", "a body", "a longer path", "TLS"],
+)
+async def test_what_is_no_request_for_a_link_is_answered_at_once_and_not_read_on(
+    request_: bytes, tmp_path: Path, patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first line is enough. aiohttp read bodies up to the budget, which took milliseconds each."""
+    async with one_that_listens(tmp_path) as (_, daemon):
+        handlers: list[None] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(daemon.transport, "_server", lambda: handlers.append(None))
+            reader, writer = await connect(daemon)
+            writer.write(request_)
+            assert await is_cut(reader)
+            writer.close()
+        assert not handlers  # aiohttp had no part in it
+
+
+async def test_a_request_may_come_in_pieces(tmp_path: Path) -> None:
+    async with one_that_listens(tmp_path) as (_, daemon):
+        reader, writer = await connect(daemon)
+        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        for byte in REQUEST + upgrade + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n":
+            writer.write(bytes([byte]))
+            await writer.drain()
+        async with asyncio.timeout(10):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 101 ")
+        writer.close()
