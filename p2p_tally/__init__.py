@@ -2,6 +2,7 @@
 
     from p2p_tally import Federation, simulate
     run = simulate(Federation(nodes=8, rounds=100))
+    model = run.models[0]                          # or, from a file: load("runs/.../node-0.safetensors")
 
 Everything heavy is loaded when it is first asked for.
 """
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "simulate": "p2p_tally.runner.simulation.simulate",
     "Run": "p2p_tally.runner.runs.run",
+    "load": "p2p_tally.learning.saved.loaded",
     "Node": "p2p_tally.node.node",
     "Source": "p2p_tally.learning.data",
     "Arrays": "p2p_tally.learning.data",
@@ -37,6 +39,7 @@ __all__ = [
     "Run",
     "Sends",
     "Source",
+    "load",
     "simulate",
     "soft_labels",
     "top_k",

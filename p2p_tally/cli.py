@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from p2p_tally import cli_experiments
+from p2p_tally import cli_experiments, cli_features, cli_models
 from p2p_tally.cli_options import (
     ConfigFile,
     Json,
@@ -258,7 +258,16 @@ def _show_run(run: "Run", as_json: bool) -> None:
         print_run(run)
 
 
-for command in (cli_experiments.topology, cli_experiments.payload, cli_experiments.sweep, cli_experiments.report):
+for command in (
+    cli_features.features,
+    cli_experiments.topology,
+    cli_experiments.payload,
+    cli_experiments.sweep,
+    cli_experiments.report,
+    cli_models.predict,
+    cli_models.evaluate,
+    cli_models.export,
+):
     app.command()(command)
 
 

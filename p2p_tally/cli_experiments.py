@@ -8,7 +8,7 @@ import typer
 
 from p2p_tally.cli_options import Json, OldEngine, On, RayAddress, is_on_ray, print_json
 from p2p_tally.config import Federation, SimulationSettings
-from p2p_tally.errors import StoppedError
+from p2p_tally.errors import ConfigError, StoppedError
 
 
 def topology(
@@ -137,10 +137,10 @@ def sweep(
         counts = {state: sum(job.state == state for job in done) for state in ("done", "kept", "failed")}
         print_json({"experiment": loaded.name, **counts, "failures": failures, "out": str(folder)})
     else:
-        from p2p_tally.runner.report.report import markdown_tables
+        from p2p_tally.runner.console.results import print_results
 
         if len(failed) < len(done):
-            print(markdown_tables([folder]))
+            print_results(folder)
         for job in failed:
             print(f"failed: {job.cell.name} seed {job.seed}: {job.error} (more in {job.log})")
         print(f"tables and figures: p2p-tally report {folder} --out report.html")
@@ -157,6 +157,13 @@ def report(
     notes: Annotated[
         list[str] | None, typer.Option("--note", metavar="TEXT", help="a paragraph at the report's head; repeatable")
     ] = None,
+    opening: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Markdown of your own to begin with; {EXPERIMENT: CELL.METRIC} in it is a figure of the runs",
+        ),
+    ] = None,
     accounting: Annotated[
         str, typer.Option("--bytes", metavar="COUNT", help="what accuracy is drawn against: payload, framed or wire")
     ] = "payload",
@@ -165,7 +172,9 @@ def report(
     from p2p_tally.runner.report.report import markdown_tables, write_report
 
     if out is None:
+        if opening is not None:
+            raise ConfigError(f"--opening {opening}: needs --out FILE, a report to begin")
         print(markdown_tables(runs))
     else:
-        write_report(runs, out, notes or [], accounting, title)
+        write_report(runs, out, notes or [], accounting, title, opening)
         print(f"written: {out}")

@@ -3,218 +3,45 @@
 Fields marked `agreed` are those that every peer must share. Nothing here knows torch, sockets or the clock.
 """
 
-from typing import Annotated, Any, Literal, Self
+from pathlib import Path
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from p2p_tally.errors import ConfigError
-from p2p_tally.option_types import (
-    MAX_CLASSES,
-    METHOD_NAMES,
-    Augmentation,
-    BallotCoding,
-    MergeOver,
-    MergePrecision,
-    MergeWhen,
-    MethodOption,
-    ModelOption,
-    SoftPrecision,
-    SourceOption,
-    TallyWeights,
-)
-from p2p_tally.options import Options, option
+from p2p_tally.option_types import MAX_CLASSES, METHOD_NAMES, Augmentation, ModelOption, ProbeLabels, SourceOption
+from p2p_tally.options import option
 from p2p_tally.own_objects import import_object
+from p2p_tally.voting_options import VotingOptions
 
 
-class Federation(Options):
+class Federation(VotingOptions):
     """One learning problem and the way the peers go about it. Values of None follow from the others."""
-
-    # Who takes part
-    nodes: int = option(8, "number of nodes", "a whole number from 1", metavar="N", agreed=True, ge=1)
-    topology: str = option(
-        "mesh",
-        "graph of neighbours",
-        "mesh, ring, gossip, star, ... (see: p2p-tally topology --help)",
-        metavar="NAME",
-        agreed=True,
-        min_length=1,
-    )
-    degree: int | None = option(
-        None,
-        "neighbours a node, for graphs that take a degree",
-        "a whole number from 1",
-        metavar="D",
-        agreed=True,
-        ge=1,
-    )
-
-    # What they do each round
-    method: MethodOption = option(
-        "tally",
-        "how the peers learn together; package.module:ROW: a row of your own",
-        f"one of {', '.join(METHOD_NAMES)} or package.module:ROW (in Python also a Method)",
-        metavar="METHOD",
-        agreed=True,
-    )
-    rounds: int = option(300, "rounds R", "a whole number from 1", metavar="R", agreed=True, ge=1)
-    local_steps: int = option(
-        5, "local optimiser steps K a round", "a whole number from 1", metavar="K", agreed=True, ge=1
-    )
-    batch: int = option(16, "examples in a local step", "a whole number from 1", metavar="B", ge=1)
-    probes_per_round: int = option(
-        16, "probes sampled a round", "a whole number from 1", metavar="B", agreed=True, ge=1
-    )
-    warmup: Annotated[int, Field(ge=0)] | Literal["auto"] | None = option(
-        None,
-        "rounds before the channel opens; auto: once the peers are right on half of the labelled probes "
-        "[default: a tenth of the rounds]",
-        "a whole number from 0, or auto",
-        metavar="W|auto",
-        agreed=True,
-    )
-    alpha: float | None = option(
-        None,
-        "weight of the probes' labels in the distillation loss [default: 0.5; 0 where probes have no labels]",
-        "a number from 0 to 1",
-        metavar="A",
-        agreed=True,
-        ge=0,
-        le=1,
-    )
-    kl_decay: int = option(
-        0,
-        "rounds T over which the consensus fades out after the warm-up; 0: it does not",
-        "a whole number from 0",
-        metavar="T",
-        agreed=True,
-        ge=0,
-    )
-    merge_every: int | None = option(
-        None,
-        "rounds M between parameter merges; 0: never [default: 50; feddf 1; local and no-consensus 0]",
-        "a whole number from 0",
-        metavar="M",
-        agreed=True,
-        ge=0,
-    )
-    merge_when: MergeWhen = option(
-        "clock",
-        "clock: merge every M rounds; drift: when the peers' votes agree less than --merge-threshold, M rounds after "
-        "the last merge at the earliest",
-        "clock or drift",
-        metavar="WHEN",
-        agreed=True,
-    )
-    merge_threshold: float = option(
-        0.9,
-        "drift: mean share of the votes that the plurality has, below which peers merge",
-        "a number from 0 to 1",
-        metavar="SHARE",
-        agreed=True,
-        ge=0,
-        le=1,
-    )
-    merge_precision: MergePrecision = option(
-        "float32",
-        "how merged parameters are written; below float32 as the change since the last merge",
-        "float32, bfloat16 or int8",
-        metavar="PRECISION",
-        agreed=True,
-    )
-    merge_top_k: float = option(
-        0.0,
-        "share of the change that a merge sends, the largest values; the rest waits for the next; 0: all of it",
-        "a number from 0, below 1",
-        metavar="SHARE",
-        agreed=True,
-        ge=0,
-        lt=1,
-    )
-    merge_over: MergeOver = option(
-        "neighbours",
-        "neighbours: merges mix with the neighbours (on a mesh, the exact mean); ring: the exact mean over all, around "
-        "a ring of links",
-        "neighbours, or ring on a graph that has a ring of links through all nodes",
-        metavar="HOW",
-        agreed=True,
-    )
-    hops: Annotated[int, Field(ge=1)] | Literal["all"] = option(
-        1,
-        "links that a vote travels, passed on by the nodes between; all: until everybody has it",
-        "a whole number from 1, or all",
-        metavar="H|all",
-        agreed=True,
-    )
-    tally_weights: TallyWeights = option(
-        "uniform",
-        "how much the votes of a tally count: all the same, or by the graph's mixing weights",
-        "uniform or mixing",
-        metavar="HOW",
-        agreed=True,
-    )
-    ballot: BallotCoding = option(
-        "byte", "how votes are written", "byte, packed or coded", metavar="CODING", agreed=True
-    )
-
-    # What only some methods read
-    top_k: int = option(
-        3,
-        "rcfd, and own methods that send top-k: classes sent a probe",
-        "a whole number from 1",
-        metavar="K",
-        agreed=True,
-        ge=1,
-    )
-    soft_precision: SoftPrecision = option(
-        "float32",
-        "fedmd, rcfd, feddf: how probabilities are written; all peers, the sender too, learn from what that leaves",
-        "float32, float16 or int8",
-        metavar="PRECISION",
-        agreed=True,
-    )
-    mu: float = option(
-        0.001, "fedprox: weight of the proximal term", "a number from 0", metavar="MU", agreed=True, ge=0
-    )
-    outer_lr: float = option(0.7, "diloco: outer step size", "a positive number", metavar="LR", agreed=True, gt=0)
-    outer_momentum: float = option(
-        0.9,
-        "diloco: outer Nesterov momentum",
-        "a number from 0, below 1",
-        metavar="M",
-        agreed=True,
-        ge=0,
-        lt=1,
-    )
-    disagreement_weight: float = option(
-        0.0, "tally: extra KL weight where peers disagree", "a number from 0", metavar="B", agreed=True, ge=0
-    )
-    inverse_agreement: float = option(
-        0.0,
-        "tally: share of the peer weights that favours dissenters",
-        "a number from 0 to 1",
-        metavar="B",
-        agreed=True,
-        ge=0,
-        le=1,
-    )
 
     # What they learn
     data: SourceOption = option(
         "digits",
         "private data and test set",
-        "digits, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function "
+        "digits, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE, features:IMAGES or package.module:function "
         "(in Python also a Source)",
         metavar="SOURCE",
     )
     probes: SourceOption = option(
         "holdout",
         "public probes: held out of the data, or another source (a whole data set gives its inputs without labels)",
-        "holdout, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE or package.module:function "
+        "holdout, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE, features:IMAGES or package.module:function "
         "(in Python also a Source)",
         metavar="SOURCE",
     )
     probe_count: int | None = option(
         None, "size of the probe pool [default: the source's own]", "a whole number from 1", metavar="P", ge=1
+    )
+    probe_labels: ProbeLabels = option(
+        "known",
+        "hidden: the probes' labels, where there are any, are not used by anybody",
+        "known or hidden",
+        metavar="HOW",
+        agreed=True,
     )
     anchor: int = option(
         0,
@@ -247,7 +74,7 @@ class Federation(Options):
     vocabulary: int = option(
         2048,
         "text: tokens of the byte-pair tokenizer",
-        f"a whole number from 256 (every byte) to {MAX_CLASSES} (a vote is at most two bytes)",
+        f"a whole number from 256 (every byte) to {MAX_CLASSES} (a vote is at most three bytes)",
         metavar="V",
         agreed=True,
         ge=256,
@@ -258,8 +85,9 @@ class Federation(Options):
         "auto",
         "the model; several, separated by commas, are dealt out to the nodes by rank; mlp:64x2 has a width and a depth "
         "of its own",
-        "auto, mlp, cnn, cnn-half (at half the resolution), resnet18, tinygpt or package.module:function, or several "
-        "of these separated by commas; all but resnet18 and functions also with a size, as mlp:WIDTH, mlp:WIDTHxDEPTH",
+        "auto, mlp, linear, cnn, cnn-half (at half the resolution), resnet18, tinygpt or package.module:function, or "
+        "several of these separated by commas; all but linear, resnet18 and functions also with a size, as mlp:WIDTH, "
+        "mlp:WIDTHxDEPTH",
         metavar="MODEL,...",
     )
     width: int = option(
@@ -267,6 +95,19 @@ class Federation(Options):
     )
     depth: int = option(
         0, "depth of mlp, cnn and tinygpt; 0: the model's own", "a whole number from 0", metavar="D", ge=0
+    )
+    init: Path | None = option(
+        None,
+        "parameters to begin with: a file of an earlier run, or any that fits; a run's folder gives each node its own",
+        "a safetensors file, or the folder of a run",
+        metavar="FILE",
+    )
+    train: str = option(
+        "all",
+        "parameters that train; the rest is neither sent nor merged; head: those of the last layer",
+        "all, head, or patterns of parameter names such as 'layer4.*,fc.*'",
+        metavar="all|head|PATTERN,...",
+        pattern=r"^[^,\s]+(,[^,\s]+)*$",
     )
     lr: float = option(1e-3, "AdamW step size", "a positive number", metavar="LR", gt=0)
     weight_decay: float = option(5e-4, "AdamW weight decay", "a number from 0", metavar="WD", ge=0)

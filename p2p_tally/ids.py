@@ -42,6 +42,11 @@ def in_order(names: Iterable[NodeName]) -> list[NodeName]:
     return sorted(names, key=name_key)
 
 
+def file_name(name: NodeName) -> str:
+    """A node's name as part of a path."""
+    return name.replace(":", "_")
+
+
 def digest(*parts: bytes | memoryview) -> Digest:
     """SHA-256 of the parts, each framed by its length so that no two lists of parts collide."""
     hasher = hashlib.sha256()

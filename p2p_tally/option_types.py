@@ -12,17 +12,23 @@ from pydantic import PlainValidator
 
 from p2p_tally.own_objects import import_path
 
-METHOD_NAMES = ("tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "diloco")
+METHOD_NAMES = (
+    "tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd", "diloco",
+)  # fmt: skip
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
 SoftPrecision = Literal["float32", "float16", "int8"]
 MergePrecision = Literal["float32", "bfloat16", "int8"]
 MergeWhen = Literal["clock", "drift"]
 MergeOver = Literal["neighbours", "ring"]
-TallyWeights = Literal["uniform", "mixing"]
+TallyWeights = Literal["uniform", "mixing", "reliability"]
+Recipe = Literal["plain", "skewed"]
+ConsensusWeight = Literal["fixed", "agreement", "margin"]
+Start = Literal["auto", "own", "common"]
+ProbeLabels = Literal["known", "hidden"]
 
-# Two bytes name at most this many classes.
-MAX_CLASSES = 65_536
+# Three bytes name at most this many classes.
+MAX_CLASSES = 1 << 24
 
 _OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:NAME
 _MODELS = re.compile(r"[^,\s]+(,[^,\s]+)*")

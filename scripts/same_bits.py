@@ -84,7 +84,8 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def outcome(options: dict[str, Any], engine: Any) -> dict[str, Any]:
     """The results of a run: parameters of every node, and bytes by kind, mean over the peers."""
-    run = simulate(Federation(**{**SIZE, **options}), engine=engine)
+    start = "auto" if options.get("method") == "diloco" else "own"
+    run = simulate(Federation(**{**SIZE, "start": start, **options}), engine=engine)
     sent: dict[str, dict[str, float]] = {}
     for line in run.lines:
         for kind, counts in line.sent.items():

@@ -290,7 +290,13 @@ def test_status_of_a_node_that_is_not_there(
     assert node["error"] == "Connection refused"
 
 
-@pytest.mark.parametrize("command", ["simulate", "launch", "node", "payload", "topology", "status", "sweep", "report"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("simulate", "launch", "node", "payload", "topology", "status", "sweep", "report"),
+        *("predict", "evaluate", "export"),
+    ],
+)
 def test_every_command_has_help(command: str) -> None:
     result = CliRunner().invoke(cli.app, [command, "--help"])
     assert result.exit_code == 0

@@ -183,7 +183,7 @@ def another_value(name: str) -> object:
     if get_origin(field.annotation) is Literal:
         return next(value for value in get_args(field.annotation) if value != field.default)
     if field.default is None:
-        return 0.25 if name == "alpha" else 2
+        return {"alpha": 0.25, "init": "model.safetensors"}.get(name, 2)
     if isinstance(field.default, str):
         return field.default + "x"
     return field.default + 1 if isinstance(field.default, int) else field.default + 0.125

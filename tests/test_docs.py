@@ -27,14 +27,30 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not heading or heading in headings(to), f"{target}#{heading}: no such heading"
 
 
-@pytest.mark.parametrize("name", [name for name in preset_names() if not name.endswith("-small") and name != "default"])
+# What stands on the page of another experiment; twins stand on that of their full one.
+TOGETHER = {
+    "votes-or-labels-features": "votes-or-labels",
+    "votes-or-labels-skewed-features": "votes-or-labels",
+    "consensus-weight-text": "consensus-weight-features",
+    "choice-features": "recipe-features",
+}
+TWINS = [
+    name
+    for name in preset_names()
+    for kind in ("-small", "-features")
+    if name.endswith(kind) and name.removesuffix(kind) in preset_names()
+]
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if name not in {*TWINS, *TOGETHER, "default"}])
 def test_every_experiment_has_a_page(name: str) -> None:
     page = ROOT / "docs" / "experiments" / f"{name}.md"
     text = page.read_text(encoding="utf-8")
     assert headings(page) >= {"what-is-asked", "how-to-run-it", "what-we-found"}
     assert f"p2p-tally sweep {name} " in text
-    if f"{name}-small" in preset_names():
-        assert f"p2p-tally sweep {name}-small " in text
+    beside = [f"{name}-small", f"{name}-features", *(other for other, page in TOGETHER.items() if page == name)]
+    for other in set(beside) & set(preset_names()):
+        assert f"p2p-tally sweep {other} " in text
     assert f"(experiments/{name}.md)" in (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
 
 

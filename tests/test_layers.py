@@ -18,6 +18,8 @@ LAYERS = {
     "p2p_tally.__main__": "cli",
     "p2p_tally.cli": "cli",
     "p2p_tally.cli_experiments": "cli",
+    "p2p_tally.cli_features": "cli",
+    "p2p_tally.cli_models": "cli",
     "p2p_tally.cli_options": "cli",
     "p2p_tally.runner": "runner",
     "p2p_tally.node": "node",
@@ -33,6 +35,8 @@ LAYERS = {
     "p2p_tally.option_types": "base",
     "p2p_tally.options": "base",
     "p2p_tally.own_objects": "base",
+    "p2p_tally.round_options": "base",
+    "p2p_tally.voting_options": "base",
 }
 
 # What each layer may import of ours besides itself.

@@ -14,9 +14,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def votes(logits: "Tensor", _federation: Federation) -> np.ndarray:
-    """The likeliest class of each probe [..., P]."""
-    return logits.argmax(-1).cpu().numpy()
+def votes(logits: "Tensor", federation: Federation) -> np.ndarray:
+    """The likeliest class of each probe [..., P]; C, which is no class, where --abstain leaves a vote out."""
+    cast: np.ndarray = logits.argmax(-1).cpu().numpy()
+    if not federation.abstain:
+        return cast
+    confidence: np.ndarray = logits.softmax(-1).amax(-1).nan_to_num(0.0).cpu().numpy()
+    return np.where(unsure(confidence, federation.abstain), logits.shape[-1], cast)
+
+
+def unsure(confidence: np.ndarray, abstain: float | str) -> np.ndarray:
+    """The probes [..., P] on which a peer abstains: a share of its ballot, the least confident ones, or all whose
+    likeliest class is less likely than a bound."""
+    if isinstance(abstain, str):
+        below: np.ndarray = confidence < float(abstain.removeprefix("below:"))
+        return below
+    probes = confidence.shape[-1]
+    place = confidence.argsort(-1, kind="stable").argsort(-1, kind="stable")  # of each probe, the least confident first
+    least: np.ndarray = place < int(abstain * probes)
+    return least
 
 
 def soft_labels(logits: "Tensor", _federation: Federation) -> np.ndarray:

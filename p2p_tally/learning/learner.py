@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,10 +22,15 @@ from p2p_tally.learning.data import Augment, Examples, Normalise
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.norms import ProbeStatistics, training_mode
 from p2p_tally.learning.objectives import distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters
-from p2p_tally.learning.schedule import Channel, sends_changes
+from p2p_tally.learning.saved.about import About
+from p2p_tally.learning.saved.file import model_bytes
+from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
+from p2p_tally.learning.voting.skew import local_loss
+from p2p_tally.learning.voting.voter import Voter
 
 # Limits of one forward pass over the test set: enough to be fast, and little enough for the caches of a CPU. There a
 # convolutional network takes twice as long for each image in a batch of 1,024 (32 x 32 pixels) as in a batch of 256.
@@ -63,7 +67,9 @@ class Learner:
         device: torch.device | str = "cpu",
         normalise: Normalise | None = None,
         augment: Augment | None = None,
+        about: About | None = None,
     ) -> None:
+        self.about = about
         self.federation = federation
         self.method = method_of(federation)
         self.device = torch.device(device)
@@ -75,6 +81,8 @@ class Learner:
         self.augment = augment or (lambda x, _: x)
         self.model = model
         self.parameters = FlatParameters(model, self.device)
+        self.statistics = ProbeStatistics(model, probes, evaluation_batch, lambda x: self.normalise(x.to(self.device)))
+        training_mode(model)
         self.optimiser = self._adamw()
         # FedDF's merged model has its own optimiser. It gets the same gradients at every peer, so the peers' merged
         # models stay the same.
@@ -82,7 +90,9 @@ class Learner:
         start = self.parameters.vector
         self.anchor = start.clone() if self.method.proximal else None  # [W]
         self.merge_step = self.method.merge_step(start, federation)
-        self.feedback = ErrorFeedback(start, self.method.common_start) if sends_changes(federation) else None
+        self.feedback = ErrorFeedback(start, begin_alike(federation)) if sends_changes(federation) else None
+        self.voter = Voter(federation, classes, self.device)
+        self._local_loss = local_loss(private, classes, federation.balance, self.device)
         self.batches = torch.Generator().manual_seed(derive_seed(federation.seed, "batches", name))
         self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
 
@@ -101,15 +111,16 @@ class Learner:
             x, y = self._on_device(self.private.take(indices))
             assert y is not None
             x = self.normalise(self.augment(x, self.batches))
-            loss = F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())
+            loss = self._local_loss(self.model(x).flatten(0, -2), y.flatten())
             self._step(loss, self.optimiser, self.anchor)
 
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
-        logits, _ = self._look_at_probes(round)
+        seen, _ = self._look_at_probes(round)
+        logits = self.voter.calibrated(seen.detach())
         if self.method.answer is None:
-            return votes(logits.detach(), self.federation)  # nothing is sent: the votes are for the record only
-        return self.method.answer(logits.detach(), self.federation)
+            return votes(logits, self.federation)  # nothing is sent: the votes are for the record only
+        return self.method.answer(logits, self.federation)
 
     def _seed_dropout(self) -> None:
         """Seed torch's global generator from this node's own: modules such as dropout draw from the global one."""
@@ -131,7 +142,7 @@ class Learner:
     ) -> None:
         """One step on the probes of a round towards the answers at hand, own included, in the order of names.
 
-        `weights` [N] sum to 1; None: all answers count the same.
+        `weights` [N] or [N, P]: see consensus.py; None: all answers count the same.
         """
         if self.method.distils_merged:
             self._look_at_probes(round)  # the merge has changed the model since it voted
@@ -145,6 +156,7 @@ class Learner:
             label_weight=channel.label,
             consensus_weight=channel.consensus,
             disagreement_weight=self.federation.disagreement_weight if self.method.weighs_disagreement else 0.0,
+            by_margin=self.federation.consensus_weight == "margin",
         )
         self._step(loss, self.student, None)
 
@@ -187,13 +199,18 @@ class Learner:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """The model in evaluation mode: no gradients, no dropout."""
-        self.model.eval()
+        """The model in evaluation mode: no gradients, no dropout, BatchNorm by the statistics of the probes."""
         try:
+            self.statistics.refresh()
             with torch.no_grad():
                 yield
         finally:
-            self.model.train()
+            training_mode(self.model)
+
+    def refresh_statistics(self) -> None:
+        """Have in the model's BatchNorm layers what an evaluation would use now."""
+        with self._looking():
+            pass
 
     def _logs(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model(self.normalise(x.to(self.device))).flatten(0, -2)
@@ -224,11 +241,13 @@ class Learner:
         right, of = self.probes.count_right(round, self.log_probabilities(x).argmax(-1).numpy())
         return int(right), of
 
+    def model_file(self) -> bytes:
+        """The model as a safetensors file that says what it is, for use anywhere."""
+        self.refresh_statistics()
+        return model_bytes(self.model, self.about)
+
     def save_model(self, path: Path) -> None:
-        """The model's tensors as a safetensors file, for use anywhere."""
-        # The parameters are views of one vector, and safetensors refuses tensors that share storage: hence the copies.
-        # The bytes are written here because safetensors' own writer does not raise OSError when the disk is full.
-        path.write_bytes(save({key: value.clone().contiguous() for key, value in self.model.state_dict().items()}))
+        path.write_bytes(self.model_file())
 
     # --- state
 
@@ -249,7 +268,7 @@ class Learner:
         state |= {f"outer.{key}": value for key, value in self.merge_step.state.items()}
         if self.feedback is not None:
             state |= {f"feedback.{key}": value for key, value in self.feedback.state.items()}
-        return state
+        return state | {f"voter.{key}": value for key, value in self.voter.state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """The inverse of `snapshot`, bit for bit."""
@@ -257,8 +276,9 @@ class Learner:
         if kept != held:
             raise ConfigError(f"--resume: the checkpoint is of a model of {kept} parameters, this one has {held}")
         for key, tensor in self.state().items():
-            if key != "generator":
+            if key != "generator" and not key.startswith("voter."):
                 tensor.copy_(state[key])
+        self.voter.restore({key: state[f"voter.{key}"] for key in self.voter.state})
         if self.feedback is not None:
             self.feedback.restored()
         self.batches.set_state(state["generator"])

@@ -20,6 +20,7 @@ from p2p_tally.ids import digest
 from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import Answer, histogram, mean_soft_label, mean_top_k
 from p2p_tally.learning.merging import MergeStep, outer_nesterov, replace
+from p2p_tally.learning.related_targets import majority, mean_of_confident, sharpened
 from p2p_tally.own_objects import fingerprint, import_object
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Method:
     merge_every: int = 50  # unless --merge-every is given
     merge_step: "Callable[[Tensor, Federation], MergeStep]" = replace  # start [W] -> step: merging.py
     distils_merged: bool = False  # the step on the probes comes after the merge, on the merged model
-    common_start: bool = False  # all peers begin with the same parameters
+    common_start: bool = False  # all peers must begin with the same parameters
     proximal: bool = False  # local steps are pulled towards the last merged model, by --mu
 
     # In figures and tables
@@ -129,6 +130,19 @@ METHODS: dict[str, Method] = {
             "feddf", "merge every round, then distil the merged model towards the peers' mean soft label",
             colour="#56B4E9", sends=Sends.SOFT, answer=soft_labels, target=mean_soft_label,
             learns_from_probes=True, alpha=0.0, merge_every=1, distils_merged=True,
+        ),
+        Method(
+            "fedct", "FedCT: the majority of the votes as a certain label", colour="#332288",
+            sends=Sends.VOTES, answer=votes, target=majority, learns_from_probes=True, waits=True, merge_every=0,
+        ),
+        Method(
+            "dsfl", "DS-FL: mean of the peers' soft labels, sharpened", colour="#AA4499",
+            sends=Sends.SOFT, answer=soft_labels, target=sharpened, learns_from_probes=True, waits=True, merge_every=0,
+        ),
+        Method(
+            "idkd", "IDKD: mean of the soft labels of those peers that are confident", colour="#999933",
+            sends=Sends.SOFT, answer=soft_labels, target=mean_of_confident,
+            learns_from_probes=True, waits=True, merge_every=0,
         ),
         Method(
             "diloco", "the mean parameter change drives an outer Nesterov step", colour="#009E73",

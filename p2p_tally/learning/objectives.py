@@ -15,13 +15,16 @@ def distillation_loss(
     label_weight: float,
     consensus_weight: float,
     disagreement_weight: float = 0.0,
+    by_margin: bool = False,
 ) -> Tensor:
     """alpha CE(f, y) + lambda_r (1 - alpha) KL(H || f), a mean over the probes, up to a constant without gradient.
 
     KL(H || f) is the cross-entropy to H minus the entropy of H, which no parameter changes. So both terms are
     cross-entropies of the same log f, and their weighted sum is one cross-entropy to one blended target: one pass.
     """
-    target = blended_target(logits.shape[-1], labels, consensus, label_weight, consensus_weight, disagreement_weight)
+    target = blended_target(
+        logits.shape[-1], labels, consensus, label_weight, consensus_weight, disagreement_weight, by_margin
+    )
     return F.cross_entropy(logits, target, reduction="sum") / len(logits)
 
 
@@ -32,11 +35,12 @@ def blended_target(
     label_weight: float,
     consensus_weight: float,
     disagreement_weight: float = 0.0,
+    by_margin: bool = False,
 ) -> Tensor:
     """alpha y + lambda_r (1 - alpha) H, row by row [P, C]; a term of weight 0 is left out.
 
-    `disagreement_weight` b scales each probe's share of H by 1 + b (1 - max H). The label term is a mean over the
-    probes that have a label.
+    `disagreement_weight` b scales each probe's share of H by 1 + b (1 - max H), `by_margin` by its margin: how far the
+    first class is above the second. The label term is a mean over the probes that have a label.
     """
     parts = []
     if consensus_weight:
@@ -44,11 +48,19 @@ def blended_target(
         weight: float | Tensor = consensus_weight
         if disagreement_weight:
             weight = consensus_weight * (1.0 + disagreement_weight * (1.0 - consensus.amax(-1, keepdim=True)))
+        if by_margin:
+            weight = weight * margin(consensus)
         parts.append(consensus * weight)
     if label_weight:
         assert labels is not None
         parts.append(one_hot(labels, classes, label_weight))
     return parts[0] if len(parts) == 1 else parts[0].add_(parts[1])
+
+
+def margin(consensus: Tensor) -> Tensor:
+    """How far the first class of each row is above the second [..., P, 1]: 0 where two are even, 1 where all agree."""
+    best = consensus.topk(2, -1).values
+    return best[..., :1] - best[..., 1:]
 
 
 def one_hot(labels: Tensor, classes: int, weight: float) -> Tensor:

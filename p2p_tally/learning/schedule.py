@@ -8,7 +8,7 @@ import logging
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import overload
+from typing import Literal, overload
 
 import numpy as np
 
@@ -16,8 +16,13 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.methods import Sends, method_of
+from p2p_tally.option_types import Start
 
 log = logging.getLogger(__name__)
+
+# Fleiss' kappa from which agreement is called fair (Landis and Koch, 1977): from there a consensus counts in full.
+FAIR = 0.2
+LEAST_WEIGHT = 0.01
 
 
 def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool = True) -> Federation:
@@ -38,9 +43,10 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
     alpha = _alpha(federation, labelled)
     resolved = federation.model_copy(
         update={
-            "warmup": federation.rounds // 10 if federation.warmup is None else federation.warmup,
+            "warmup": _warmup(federation),
             "alpha": alpha,
             "merge_every": merge_every,
+            "start": _start(federation, merge_every),
             "tail": tail,
             "eval_every": federation.eval_every or _cadence(federation.rounds, tail, merge_every, cheap_to_evaluate),
         }
@@ -55,6 +61,16 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
         raise ConfigError(
             f"--soft-precision {federation.soft_precision}: the method {federation.method}{alone} sends no "
             "probabilities; accepted are fedmd, feddf, and rcfd with --top-k above 1"
+        )
+    if federation.abstain and method.sends is not Sends.VOTES:
+        raise ConfigError(
+            f"--abstain {federation.abstain}: the method {federation.method} sends no votes; accepted is 0, or "
+            "a method that sends votes, as tally"
+        )
+    if federation.inverse_agreement and (federation.tally_weights == "reliability" or federation.abstain):
+        raise ConfigError(
+            f"--inverse-agreement {federation.inverse_agreement:g}: accepted is 0 with --tally-weights reliability or "
+            "--abstain"
         )
     if federation.warmup == "auto" and not labelled:
         raise ConfigError("--warmup auto: the probes carry no labels to measure accuracy on; give a number of rounds")
@@ -84,6 +100,29 @@ def _alpha(federation: Federation, labelled: bool) -> float:
             f"--alpha {alpha:g}: the probes carry no labels; accepted without labels is 0 (with --kl-decay T)"
         )
     return alpha
+
+
+def _warmup(federation: Federation) -> int | Literal["auto"]:
+    """A tenth of the rounds; none where the votes themselves tell how much they are worth."""
+    if federation.warmup is not None:
+        return federation.warmup
+    return federation.rounds // 10 if federation.consensus_weight == "fixed" else 0
+
+
+def _start(federation: Federation, merge_every: int) -> Start:
+    """Peers that merge begin alike, unless the operator wants it otherwise."""
+    method = method_of(federation)
+    if method.common_start and federation.start == "own":
+        raise ConfigError(f"--start own: the method {method.name} needs a common start; accepted is auto or common")
+    if federation.start == "auto":
+        return "common" if method.common_start or merge_every else "own"
+    return federation.start
+
+
+def begin_alike(federation: Federation) -> bool:
+    """Whether all peers of a resolved federation begin with the same parameters."""
+    assert federation.start != "auto"
+    return federation.start == "common"
 
 
 def _cadence(rounds: int, tail: int, merge_every: int, cheap: bool) -> int:
@@ -181,6 +220,12 @@ def quorum(neighbourhood: int, chosen: int | None = None) -> int:
 def with_quorum(channel: Channel, votes: float, neighbourhood: int, chosen: int | None = None) -> Channel:
     """The channel with so many votes of the closed neighbourhood: below the quorum it learns from labels alone."""
     return Channel(channel.label, 0.0) if channel.speaks and votes < quorum(neighbourhood, chosen) else channel
+
+
+def with_agreement(channel: Channel, kappa: float) -> Channel:
+    """The channel where the votes themselves tell what they are worth: from nothing where they agree no more than by
+    chance, to all of it at FAIR. A little is always left, so that the channel stays open."""
+    return Channel(channel.label, channel.consensus * min(1.0, max(LEAST_WEIGHT, kappa / FAIR)))
 
 
 def merge_is_due(federation: Federation, round: int, last_merge: int, agreement: float | None) -> bool:

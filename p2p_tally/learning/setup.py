@@ -16,10 +16,14 @@ from p2p_tally.learning.data import Arrays, Augment, DataOptions, Examples, Norm
 from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import partition
 from p2p_tally.learning.data.probes import ProbePool, overlap
+from p2p_tally.learning.data.text import TextSource
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.own_methods import try_method
-from p2p_tally.learning.schedule import resolve
+from p2p_tally.learning.saved.about import About
+from p2p_tally.learning.schedule import begin_alike, resolve
+from p2p_tally.learning.start import choose_trained, same_values, warm_start
+from p2p_tally.learning.start_file import check_start_file, start_file
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +44,7 @@ class Task:
     test: Examples
     normalise: Normalise | None = None
     augment: Augment | None = None
+    tokenizer: Path | None = None  # of text
 
 
 def prepare(federation: Federation, *, root: Path | None = None, download: bool = False) -> Task:
@@ -60,7 +65,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
     if source.classes > MAX_CLASSES:
         raise DataError(
             f"--data {federation.data}: {source.classes} classes; accepted is at most {MAX_CLASSES}: "
-            "a vote is one or two bytes"
+            "a vote is at most three bytes"
         )
     if federation.probes == "holdout":
         probes, private = _held_out(federation, source)
@@ -74,6 +79,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
     test = _test_set(federation, source.test)
     cheap = len(test) <= CHEAP_TEST_SET
     federation = resolve(federation, labelled=probes.labelled, cheap_to_evaluate=cheap)
+    check_start_file(federation)
     if method_of(federation).sends is Sends.TOP_K and federation.top_k > source.classes:
         raise ConfigError(f"--top-k {federation.top_k}: accepted is at most the {source.classes} classes of the data")
     seen_in_test = overlap(probes.examples, test)
@@ -93,6 +99,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         test=test,
         normalise=normalise,
         augment=_augmentation(federation, source),
+        tokenizer=source.tokenizer if isinstance(source, TextSource) else None,
     )
 
 
@@ -105,7 +112,11 @@ def _held_out(federation: Federation, source: Source) -> tuple[ProbePool, Exampl
         )
     count = federation.probe_count or source.holdout
     pool, private = _set_apart(federation, source, count, "--probe-count", "holdout")
-    return ProbePool(pool, federation.probes_per_round, federation.seed), private
+    return ProbePool(pool, federation.probes_per_round, federation.seed, hidden=_hidden(federation)), private
+
+
+def _hidden(federation: Federation) -> bool:
+    return federation.probe_labels == "hidden"
 
 
 def _test_set(federation: Federation, test: Examples) -> Examples:
@@ -131,7 +142,9 @@ def _of_another_source(federation: Federation, source: Source, public: Source) -
         pool = pool.subset(torch.arange(count))
     per_round, seed = federation.probes_per_round, federation.seed
     if not federation.anchor:
-        return ProbePool(pool, per_round, seed), source.train
+        return ProbePool(pool, per_round, seed, hidden=_hidden(federation)), source.train
+    if _hidden(federation):
+        raise ConfigError(f"--anchor {federation.anchor}: of no use with --probe-labels hidden; accepted is 0")
     anchor, private = _set_apart(federation, source, federation.anchor, "--anchor", "anchor")
     return ProbePool(pool, per_round, seed, anchor, federation.anchor_per_round), private
 
@@ -177,11 +190,16 @@ def _augmentation(federation: Federation, source: Source) -> Augment | None:
 
 
 def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
-    """A node's model as it begins: its own initialisation, or the same for all where the method has a common start."""
+    """A node's model as it begins: its own initialisation, or the same for all; or the parameters of a file."""
     federation = of_rank(task.federation, rank)
-    whose = "all" if method_of(federation).common_start else name
+    whose = "all" if begin_alike(federation) else name
     seed = derive_seed(federation.seed, "initialisation", whose)
-    return models.build(federation, task.default_model, task.input_shape, task.classes, seed)
+    model = models.build(federation, task.default_model, task.input_shape, task.classes, seed)
+    choose_trained(model, federation.train)
+    path = start_file(federation, name)
+    if path is not None:
+        warm_start(model, path)
+    return model
 
 
 def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
@@ -199,6 +217,19 @@ def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
         device,
         normalise=task.normalise,
         augment=task.augment,
+        about=about_model(task, rank),
+    )
+
+
+def about_model(task: Task, rank: int) -> About:
+    """What a file of this node's model says."""
+    return About.of(
+        of_rank(task.federation, rank),
+        task.default_model,
+        task.input_shape,
+        task.classes,
+        task.normalise,
+        None if task.tokenizer is None else task.tokenizer.read_text(encoding="utf-8"),
     )
 
 
@@ -211,11 +242,19 @@ def _try_out(model: nn.Module, task: Task, item: str) -> None:
     with torch.random.fork_rng(devices=[]):
         try:
             shape = tuple(model(x).flatten(0, -2).shape)
+            before = {key: buffer.clone() for key, buffer in model.named_buffers()}
+            model(x)  # a second time: a cache that the first call has filled may stay
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise ConfigError(f"{chosen} it fails: {' '.join(str(error).split())}") from None
     expected = (2 * task.test.probes_each, task.classes)
     if shape != expected:
         raise ConfigError(f"{chosen} it gives {shape} for two examples; accepted are logits {expected}")
+    changed = [key for key, buffer in model.named_buffers() if not same_values(before.get(key), buffer)]
+    if changed:
+        raise ConfigError(
+            f"--model {item}: its buffer {changed[0]} changes while it trains, and no merge averages buffers; accepted "
+            "are buffers that stay as they are, and BatchNorm"
+        )
 
 
 def pick_device(wanted: str) -> str:

@@ -8,9 +8,10 @@ import numpy as np
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.methods import Sends, method_of
+from p2p_tally.learning.schedule import begin_alike
 from p2p_tally.protocol.ballots import BallotFormat, Form
 from p2p_tally.protocol.changes import ChangeFormat
-from p2p_tally.protocol.frames import Limits
+from p2p_tally.protocol.frames import MARGIN, Limits
 from p2p_tally.protocol.messages import LONG_BALLOT, LONG_BALLOT_ROUNDS
 
 
@@ -23,13 +24,23 @@ def ballot_form(federation: Federation) -> Form | None:
 def ballot_format(federation: Federation, votes: int, classes: int) -> BallotFormat:
     """The format of a ballot with this many votes."""
     form = ballot_form(federation) or "byte"
-    ballots = BallotFormat(form, votes, classes, federation.top_k, federation.soft_precision)
+    ballots = BallotFormat(form, votes, classes, federation.top_k, federation.soft_precision, bool(federation.abstain))
     if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:
         raise ConfigError(
             f"--rounds {federation.rounds}: accepted is at most {LONG_BALLOT_ROUNDS} where ballots are longer than "
             f"{LONG_BALLOT} bytes; here they are up to {ballots.largest}"
         )
     return ballots
+
+
+def check_sendable(federation: Federation, ballots: BallotFormat, queue: int) -> None:
+    """Refuse ballots that do not fit a link's queue of so many bytes: the first one would end the link."""
+    if ballots.largest + MARGIN > queue:
+        raise ConfigError(
+            f"--probes-per-round {federation.probes_per_round}: {ballots.count} answers of --method "
+            f"{method_of(federation).name} are {ballots.largest} bytes; "
+            f"accepted over a link is at most {queue - MARGIN}"
+        )
 
 
 def merge_format(federation: Federation) -> ChangeFormat:
@@ -51,5 +62,5 @@ def merge_formats(federation: Federation) -> Iterator[ChangeFormat]:
     """The format of each merge over a full mesh, one after the other, if no merge fails. The base of the first merge is
     the common initial model, or zeros if the peers do not have one."""
     format = merge_format(federation)
-    yield format if method_of(federation).common_start else format.dense
+    yield format if begin_alike(federation) else format.dense
     yield from repeat(format)

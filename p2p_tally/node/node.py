@@ -125,7 +125,7 @@ class Node:
             watch.lap("vote")
             heard = await self.poll.hear(r, own) if now.speaks else {self.name: own}
             report.answers = list(heard.values())
-            now = self.poll.with_quorum(now, r, len(heard))
+            now = self.poll.with_votes(now, r, report.answers)
             weights = self.poll.weights(r, heard) if now.speaks else None
             watch.lap("barrier")
             if not self.method.distils_merged:

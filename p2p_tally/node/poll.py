@@ -6,9 +6,10 @@ from fractions import Fraction
 import numpy as np
 
 from p2p_tally.ids import NodeName, in_order
-from p2p_tally.learning.consensus import Answer, measure
+from p2p_tally.learning.consensus import Answer, beyond_chance, counts, measure
 from p2p_tally.learning.learner import Learner, votes_of
-from p2p_tally.learning.schedule import Channel, channel_opens, quorum, sends_ballots, with_quorum
+from p2p_tally.learning.schedule import Channel, channel_opens, quorum, sends_ballots, with_agreement, with_quorum
+from p2p_tally.learning.voting.reliability import weighs_by_reliability
 from p2p_tally.node.step.step import Step
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.messages import Ready, Vote
@@ -50,19 +51,27 @@ class Poll:
             heard[self._name] = ballots.as_decoded(own)
         return {peer: heard[peer] for peer in in_order(heard) if not isinstance(heard[peer], Ready)}
 
-    def with_quorum(self, now: Channel, round: int, votes: int) -> Channel:
-        """With fewer votes than the quorum there is no consensus: the round learns from labels only."""
-        voters = len(self._step.votes.voters(round))
+    def with_votes(self, now: Channel, round: int, answers: list[Answer]) -> Channel:
+        """The channel with the votes at hand. With fewer than the quorum there is no consensus: the round learns from
+        labels only. How far votes agree may tell how much the consensus counts."""
+        votes, voters = len(answers), len(self._step.votes.voters(round))
         then = with_quorum(now, votes, voters + 1, self._chosen_quorum)
         if then is not now and voters:  # a node without neighbours in this round misses nobody
             needed = quorum(voters + 1, self._chosen_quorum)
             log.warning("%d votes, quorum %d: no consensus this round", votes, needed, extra={"event": "no-quorum"})
+        if then.speaks and self._federation.consensus_weight == "agreement":
+            cast = np.stack([votes_of(answer) for answer in answers])  # [N, P]
+            then = with_agreement(then, float(beyond_chance(counts(cast, self._learner.classes))))
         return then
 
     def weights(self, round: int, heard: dict[NodeName, Answer]) -> np.ndarray | None:
-        """The weight of each answer; None if all have the same."""
+        """The weight of each answer, or of each vote; None if all have the same."""
         if self._federation.tally_weights == "uniform":
             return None
+        if weighs_by_reliability(self._federation):
+            voters = [self._topology.members.index(member) for member in heard]
+            votes = np.stack([votes_of(answer) for answer in heard.values()])  # [N, P]
+            return self._learner.voter.weigh(voters, votes, self._learner.probes.labels_of(round))
         row = self._topology.mixed_weights(self._name, round, self._federation.hops)
         weights = np.array([row.get(member, 0.0) for member in heard])
         weights /= weights.sum()

@@ -9,8 +9,10 @@ from typing import Literal
 import numpy as np
 
 from p2p_tally.errors import BallotError
+from p2p_tally.protocol.abstaining import decode_abstaining, encode_abstaining, largest_abstaining
+from p2p_tally.protocol.aligned import from_bytes, to_bytes
 from p2p_tally.protocol.coding import decode_coded, encode_coded
-from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size
+from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size, vote_width
 from p2p_tally.protocol.probabilities import Precision, read, rounded, width, write
 
 Form = Literal["byte", "packed", "coded", "top-k", "soft"]
@@ -19,7 +21,7 @@ Answer = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 def index_bytes(classes: int) -> int:
     """b_C: bytes for the index of one of C classes."""
-    return 1 if classes <= 256 else 2
+    return max(1, (vote_width(classes) + 7) // 8)
 
 
 @dataclass(frozen=True)
@@ -31,15 +33,23 @@ class BallotFormat:
     classes: int
     k: int = 1
     precision: Precision = "float32"  # of the probabilities
+    abstains: bool = False  # a vote may be C: no opinion
+
+    @property
+    def symbols(self) -> int:
+        """How many different votes there are."""
+        return self.classes + self.abstains
 
     @property
     def largest(self) -> int:
         """The length of a ballot in bytes; the coded form varies, and this is its maximum."""
         match self.form:
             case "byte":
-                return self.count * index_bytes(self.classes)
+                return self.count * index_bytes(self.symbols)
             case "packed":
-                return packed_size(self.count, self.classes)
+                return packed_size(self.count, self.symbols)
+            case "coded" if self.abstains:
+                return largest_abstaining(self.count, self.classes)
             case "coded":
                 return packed_size(self.count, self.classes) + 1
             case "top-k":
@@ -70,7 +80,9 @@ class BallotFormat:
             case "soft":
                 return write(answer, self.precision)
             case "packed":
-                return encode_packed(answer, self.classes)
+                return encode_packed(answer, self.symbols)
+            case "coded" if self.abstains:
+                return encode_abstaining(answer, self.classes, labels)
             case "coded":
                 return encode_coded(answer, self.classes, labels)
             case _:
@@ -79,14 +91,16 @@ class BallotFormat:
     def decode(self, ballot: bytes, labels: np.ndarray | None = None) -> Answer:
         """The answer, or a BallotError."""
         if self.form == "coded":
+            if self.abstains:
+                return decode_abstaining(ballot, self.count, self.classes, labels)
             return decode_coded(ballot, self.count, self.classes, labels)
         if len(ballot) != self.largest:
             raise BallotError(f"{len(ballot)} bytes instead of {self.largest}", reason="ballot-length")
         match self.form:
             case "byte":
-                return self._below_classes(np.frombuffer(ballot, self._index_type))
+                return self._below(self.symbols, from_bytes(ballot, index_bytes(self.symbols)))
             case "packed":
-                return decode_packed(ballot, self.count, self.classes)
+                return decode_packed(ballot, self.count, self.symbols)
             case "top-k":
                 return self._top_k(ballot)
             case "soft":
@@ -100,21 +114,18 @@ class BallotFormat:
             return answer[0], rounded(answer[1], self.precision)
         return rounded(answer, self.precision) if self.form == "soft" else answer
 
-    @property
-    def _index_type(self) -> str:
-        return "<u1" if index_bytes(self.classes) == 1 else "<u2"
-
     def _indices(self, indices: np.ndarray) -> bytes:
-        return indices.astype(self._index_type).tobytes()
+        return to_bytes(indices, index_bytes(self.symbols))
 
-    def _below_classes(self, votes: np.ndarray) -> np.ndarray:
-        if votes.size and int(votes.max()) >= self.classes:
+    def _below(self, bound: int, votes: np.ndarray) -> np.ndarray:
+        if votes.size and int(votes.max()) >= bound:
             raise BallotError(f"class {int(votes.max())} of {self.classes}", reason="ballot-class")
         return votes
 
     def _top_k(self, ballot: bytes) -> Answer:
-        split = self.count * self.k * index_bytes(self.classes)
-        indices = self._below_classes(np.frombuffer(ballot[:split], self._index_type)).reshape(self.count, self.k)
+        each = index_bytes(self.classes)
+        split = self.count * self.k * each
+        indices = self._below(self.classes, from_bytes(ballot[:split], each)).reshape(self.count, self.k)
         if self.k == 1:
             return indices, np.ones((self.count, 1), np.float32)
         ordered = np.sort(indices, axis=1)

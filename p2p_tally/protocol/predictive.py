@@ -13,9 +13,16 @@ import numpy as np
 
 from p2p_tally.errors import BallotError
 from p2p_tally.protocol.bits import BitReader, BitWriter, Bools, Ints, runs
-from p2p_tally.protocol.rans import SymbolReader, Table, encode_symbols, even_table, read_table, write_table
+from p2p_tally.protocol.rans import (
+    MOST_SYMBOLS,
+    SymbolReader,
+    encode_symbols,
+    even_table,
+    read_table,
+    write_table,
+)
 
-VOTE_BITS = 16  # enough for any class index: group and vote together are one integer, which can be sorted
+VOTE_BITS = 32  # more than a class index has: group and vote together are one integer, which can be sorted
 HIGHEST_VOTE = (1 << VOTE_BITS) - 1
 CONTEXT_PASSES = 4  # guesses by context; for the votes of a language model a fifth pass saves nothing
 
@@ -44,14 +51,15 @@ def context_of(scheme: Scheme, labels: Ints) -> Ints | None:
 def encode_predictive(scheme: Scheme, votes: Ints, classes: int, labels: Ints) -> bytes:
     """Bits are read from the front and symbols from the back, so that no lengths are needed.
 
-    Not for a ballot that agrees with every label: it has no symbols, and as a ranked ballot it is one byte.
+    Not for a ballot that agrees with every label: it has no symbols, and as a ranked ballot it is one byte. Nor for
+    votes that `fits_tables` or `is_possible` exclude.
     """
     writer = GuessWriter(votes, classes, _first_class(scheme, labels))
     visit_votes(writer, scheme, labels)
     symbols = np.concatenate(writer.symbols)
     bits = BitWriter()
     if scheme == Scheme.LABEL_EVEN:
-        table = _even_odds(labels, classes)
+        table = even_table(_even_symbols(labels, classes))
     else:
         counts = np.bincount(symbols)
         table = write_table(bits, counts, classes)
@@ -66,9 +74,11 @@ def decode_predictive(data: bytes, classes: int, labels: Ints) -> Ints:
         scheme = Scheme(data[0])
     except ValueError:
         raise BallotError(f"first byte {data[0]}", reason="ballot-code") from None
+    if not is_possible(scheme, labels, classes):
+        raise BallotError(f"scheme {scheme} for {classes} classes", reason="ballot-code")
     bits = BitReader(data[1:])
     if scheme == Scheme.LABEL_EVEN:
-        table = _even_odds(labels, classes)
+        table = even_table(_even_symbols(labels, classes))
         used = np.arange(len(table.frequencies))
     else:
         used, table = read_table(bits, classes)
@@ -88,8 +98,18 @@ def _first_class(scheme: Scheme, labels: Ints) -> Ints:
     return np.zeros_like(labels)
 
 
-def _even_odds(labels: Ints, classes: int) -> Table:
-    return even_table(classes - 1 if bool((labels >= 0).all()) else classes)
+def _even_symbols(labels: Ints, classes: int) -> int:
+    return classes - 1 if bool((labels >= 0).all()) else classes
+
+
+def is_possible(scheme: Scheme, labels: Ints, classes: int) -> bool:
+    """LABEL_EVEN has a symbol for every class, and a table may not hold so many."""
+    return scheme != Scheme.LABEL_EVEN or _even_symbols(labels, classes) <= MOST_SYMBOLS
+
+
+def fits_tables(votes: Ints, classes: int) -> bool:
+    """Whether a table can hold all classes that these votes name."""
+    return min(len(votes), classes) <= MOST_SYMBOLS or len(np.unique(votes)) <= MOST_SYMBOLS
 
 
 class GuessCoder(Protocol):

@@ -7,7 +7,7 @@ but never wrong. A receiver computes with integers only.
 import numpy as np
 
 from p2p_tally.protocol.bits import Ints, runs
-from p2p_tally.protocol.predictive import VOTE_BITS, Scheme, context_of
+from p2p_tally.protocol.predictive import VOTE_BITS, Scheme, context_of, is_possible
 
 TABLE_ENTRY = 6  # bits that a table needs for one class, about
 # Measured: with guesses by context a ballot takes 1.0 to 1.3 times the estimate below.
@@ -21,7 +21,8 @@ def likely_smallest(votes: Ints, classes: int, labels: Ints) -> Scheme:
         rest = votes[votes != labels]
         held = len(votes) - len(rest)
         flags = _entropy(np.array([held, labelled - held]))
-        bits[Scheme.LABEL_EVEN] = flags + len(rest) * float(np.log2(max(1, classes - 1)))
+        if is_possible(Scheme.LABEL_EVEN, labels, classes):
+            bits[Scheme.LABEL_EVEN] = flags + len(rest) * float(np.log2(max(1, classes - 1)))
         bits[Scheme.LABEL] = flags + _full_bits(rest)
         for scheme in Scheme:
             context = context_of(scheme, labels)

@@ -13,12 +13,15 @@ from p2p_tally.protocol.bits import BitReader, BitWriter, Ints, steps
 
 EXACT_UP_TO = 32  # a table with at most this many entries sends exact counts, a longer one powers of two
 LARGEST_POWER = 31
+MOST_SYMBOLS = 1 << 16  # a table has no more: whatever a peer sends, its slots fit in 128 KiB
 
 
 class Table:
     """Frequencies whose sum is a power of two, from any positive weights."""
 
     def __init__(self, weights: Ints) -> None:
+        if len(weights) > MOST_SYMBOLS:
+            raise ValueError(f"a table of {len(weights)} symbols; at most {MOST_SYMBOLS} are possible")
         # Few symbols need less precision, and a smaller final state takes one byte less.
         self.precision = 12 if len(weights) <= 64 else 16
         spare = (1 << self.precision) - len(weights)
@@ -64,7 +67,7 @@ def write_table(bits: BitWriter, counts: Ints, classes: int) -> Table:
 def read_table(bits: BitReader, classes: int) -> tuple[Ints, Table]:
     """The used classes in order, and their table."""
     size = bits.number(classes.bit_length())
-    if not 0 < size <= classes:
+    if not 0 < size <= min(classes, MOST_SYMBOLS):
         raise BallotError(f"a table of {size} of {classes} classes", reason="ballot-code")
     used = np.cumsum(bits.rice(size, below=classes) + 1) - 1
     if int(used[-1]) >= classes:

@@ -17,6 +17,7 @@ from p2p_tally.files import replacing
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.graph import make_topology
+from p2p_tally.learning.start_file import check_start_file
 from p2p_tally.runner.launch.daemons import Daemons, LaunchedNode, LaunchPlan, LocalDaemons
 from p2p_tally.runner.runs.folder import CHECKPOINTS, RunFolder
 from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
@@ -49,6 +50,7 @@ def launch(
     # Checked here too: otherwise every daemon would fail, and only after the run folder was made.
     federation.check_names()
     check_models(federation)
+    check_start_file(federation)
     make_topology(federation)
     where = where or LocalDaemons()
     with where:

@@ -1,6 +1,6 @@
 """A document as a list of blocks, and its two forms: Markdown with SVG files beside it, or one HTML file.
 
-Text may carry `code` and **bold**, and in a table line breaks; nothing else. Knows nothing of runs.
+Text may carry `code`, **bold** and [links](TARGET), and in a table line breaks; nothing else. Knows nothing of runs.
 """
 
 import html
@@ -124,6 +124,7 @@ def _html(block: Block) -> str:
 def _marked(text: str) -> str:
     text = html.escape(text).replace("\n", "<br>")
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
+    text = re.sub(r"\[([^\[\]]+)\]\(([^()\s]+)\)", r'<a href="\2">\1</a>', text)
     return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", text)
 
 

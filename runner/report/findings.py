@@ -10,6 +10,7 @@ as Python. This module reads no files and writes no text: verdicts.py judges, re
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -67,7 +68,7 @@ class Comparison:
         return self.direction * (left - right)
 
     def figures(self) -> set[Figure]:
-        return {*_figures(self.left), *_figures(self.right)}
+        return {*figures(self.left), *figures(self.right)}
 
     def branch(self, lookup: Lookup) -> "Comparison":
         """The same without abs, min and max: each replaced by the argument that it selects for these figures."""
@@ -105,16 +106,33 @@ def parse_finding(table: Any, cells: Sequence[str], where: str, names: Mapping[s
         if not isinstance(table.get(key), str) or not table[key].strip():
             raise ConfigError(f"{where}: {key}: accepted is a text")
     where = f"{where}, holds"
-    if len(table["holds"]) > LONGEST:
-        raise ConfigError(f"{where}: accepted are at most {LONGEST} characters")
     names = names or {cell: cell for cell in cells}
-    try:
+    with _readable(table["holds"], where):
         tree = ast.parse(table["holds"].strip(), mode="eval").body
         comparisons = tuple(_comparisons(_Resolved(cells, where, names).visit(deepcopy(tree)), where))
         text = ast.unparse(_Resolved(cells, where, names, keep_patterns=True).visit(tree))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ConfigError(f"{where}: {table['holds']!r} cannot be read: {error}") from None
     return Finding(table["claim"], table["paper"], re.sub(r"'([^\W\d]\w*)'\.", r"\1.", text), comparisons)
+
+
+def parse_expression(text: str, cells: Sequence[str], where: str) -> ast.expr:
+    """One side of a comparison: a figure, or several with arithmetic. `value` works it out."""
+    with _readable(text, where):
+        tree: ast.expr = _Resolved(cells, where, {cell: cell for cell in cells}).visit(
+            ast.parse(text.strip(), mode="eval").body
+        )
+        _check(tree, where)
+    return tree
+
+
+@contextmanager
+def _readable(text: str, where: str) -> Iterator[None]:
+    """What Python's parser refuses is a ConfigError."""
+    if len(text) > LONGEST:
+        raise ConfigError(f"{where}: accepted are at most {LONGEST} characters")
+    try:
+        yield
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"{where}: {text!r} cannot be read: {error}") from None
 
 
 def _comparisons(tree: ast.expr, where: str) -> Iterator[Comparison]:
@@ -191,7 +209,8 @@ def _branch(tree: ast.expr, lookup: Lookup) -> ast.expr:
     return tree
 
 
-def _figures(tree: ast.expr) -> Iterator[Figure]:
+def figures(tree: ast.expr) -> Iterator[Figure]:
+    """The figures that an expression names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Constant):
             yield str(node.value.value), node.attr

@@ -15,6 +15,7 @@ from p2p_tally.runner.report.document import (
     write_markdown,
 )
 from p2p_tally.runner.report.figures import ACCOUNTINGS, SWEPT, along, pareto, ratio, stabilisation
+from p2p_tally.runner.report.opening import read_opening
 from p2p_tally.runner.report.results import Results, collect
 from p2p_tally.runner.report.tables import cell_table, findings_table, provenance_table, remarks, summary_table
 from p2p_tally.runner.report.topologies import compares_graphs, graph_blocks
@@ -24,12 +25,19 @@ WRITTEN = (
     "Written by `p2p-tally report` from the folders of the runs; what it says of the findings is worked out, not typed."
 )
 
+WRITTEN_AFTER = (
+    "Above, the words were typed and the figures worked out from the runs. The rest is written by `p2p-tally report` "
+    "from the folders of the runs; what it says of the findings is worked out, not typed."
+)
+
 HOW_JUDGED = (
     "A finding is a claim with a check, both in the experiment's file. The checks ask for an order or a ratio, not for "
     "the paper's height. **holds** and **does not hold** mean that the margin is larger than chance makes it, "
     "undecided that it is not. With several seeds the margin is that of the means, and its ± is Student's interval "
-    "(one-sided, 95 %). With one seed the ± is two standard errors of the test set, taken as a binomial of its size; "
-    "what another seed would give is then not known, so such a verdict is of this seed. Bytes are counted."
+    "(one-sided, 95 %) of the differences seed by seed: the same seed is the same split and the same start in every "
+    "cell. What is undecided says how many seeds would decide it if margin and spread stayed as they are. With one "
+    "seed the ± is two standard errors of the test set, taken as a binomial of its size; what another seed would give "
+    "is then not known, so such a verdict is of this seed. Bytes are counted."
 )
 
 LEGIBLE = 24  # cells that a figure of all of them can tell apart
@@ -43,15 +51,22 @@ def markdown_tables(paths: Sequence[Path]) -> str:
 
 
 def write_report(
-    paths: Sequence[Path], out: Path, notes: Sequence[str] = (), accounting: str = "payload", title: str | None = None
+    paths: Sequence[Path],
+    out: Path,
+    notes: Sequence[str] = (),
+    accounting: str = "payload",
+    title: str | None = None,
+    opening: Path | None = None,
 ) -> None:
-    """`accounting`: the bytes that accuracy is drawn against, payload, framed or wire."""
+    """`accounting`: the bytes that accuracy is drawn against, payload, framed or wire; `opening`: see opening.py."""
     if accounting not in ACCOUNTINGS:
         raise ConfigError(f"--bytes {accounting}: accepted is payload, framed or wire")
     writers = {".html": write_html, ".md": write_markdown}
     if out.suffix not in writers:
         raise ConfigError(f"--out {out}: accepted is a file that ends in .html or .md")
-    blocks = compose(collect(paths), notes, accounting, title)
+    found = collect(paths)
+    first = read_opening(opening, found) if opening is not None else []
+    blocks = compose(found, notes, accounting, title, first)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         writers[out.suffix](blocks, out)
@@ -60,12 +75,18 @@ def write_report(
 
 
 def compose(
-    found: Sequence[Results], notes: Sequence[str] = (), accounting: str = "payload", title: str | None = None
+    found: Sequence[Results],
+    notes: Sequence[str] = (),
+    accounting: str = "payload",
+    title: str | None = None,
+    opening: Sequence[Block] = (),
 ) -> list[Block]:
-    """The whole report."""
+    """The whole report. `opening`: what stands before all that is worked out."""
     title = title or ("Results" if len(found) > 1 else found[0].title)
     judged = [(results, judge_all(results)) for results in found]
-    blocks: list[Block] = [Heading(1, title), Text(WRITTEN)]
+    blocks: list[Block] = [Heading(1, title)]
+    blocks += [*opening, Heading(2, "How this page was made")] if opening else []
+    blocks.append(Text(WRITTEN_AFTER if opening else WRITTEN))
     blocks += [Text(note) for note in notes]
     asked = [(results, verdicts) for results, verdicts in judged if verdicts]
     if asked:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from p2p_tally.runner.report.document import Table
 from p2p_tally.runner.report.results import CellResults, Measured, Results
-from p2p_tally.runner.report.verdicts import OUTCOMES, Judged, Outcome, Verdict
+from p2p_tally.runner.report.verdicts import MORE_SEEDS, MOST_SEEDS, OUTCOMES, Judged, Outcome, Verdict
 
 MARKS: dict[Outcome, str] = {
     "holds": "**holds**",
@@ -107,7 +107,7 @@ def findings_table(verdicts: Sequence[Verdict]) -> Table:
         rows.append(
             [
                 f"{verdict.finding.claim} `{verdict.finding.holds}`",
-                MARKS[verdict.outcome] + _caution(verdict),
+                MARKS[verdict.outcome] + _caution(verdict) + _wanted(verdict),
                 here,
                 f"{verdict.finding.paper}{': ' + paper if paper else ''}",
             ]
@@ -116,16 +116,32 @@ def findings_table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def summary_table(judged: Sequence[tuple[Results, Sequence[Verdict]]]) -> Table:
+    """`undecided` counts all that are; how many of them not even ten seeds would decide stands beside it."""
     rows = []
-    total: Counter[Outcome] = Counter()
     for results, verdicts in judged:
-        counts = Counter(verdict.outcome for verdict in verdicts)
-        total += counts
         seeds = len({run.federation.seed for cell in results.cells for run in cell.runs})
-        rows.append([f"`{results.name}`", str(seeds), *(str(counts[outcome]) for outcome in OUTCOMES)])
+        rows.append([f"`{results.name}`", str(seeds), *_counts(verdicts)])
     if len(rows) > 1:
-        rows.append(["all", "", *(str(total[outcome]) for outcome in OUTCOMES)])
-    return Table(["experiment", "seeds", "findings that hold", "do not hold", "undecided", "not run"], rows)
+        rows.append(["all", "", *_counts([verdict for _, verdicts in judged for verdict in verdicts])])
+    beyond = f"of these, beyond {MOST_SEEDS} seeds"
+    return Table(["experiment", "seeds", "findings that hold", "do not hold", "undecided", beyond, "not run"], rows)
+
+
+def _counts(verdicts: Sequence[Verdict]) -> list[str]:
+    outcomes = Counter(verdict.outcome for verdict in verdicts)
+    beyond = sum(verdict.seeds_wanted == MORE_SEEDS for verdict in verdicts)
+    held, failed, undecided, not_run = (str(outcomes[outcome]) for outcome in OUTCOMES)
+    return [held, failed, undecided, str(beyond), not_run]
+
+
+def _wanted(verdict: Verdict) -> str:
+    """What it would take to decide an undecided finding, where that can be said."""
+    wanted = verdict.seeds_wanted
+    if wanted is None:
+        return ""
+    if wanted == MORE_SEEDS:
+        return f": would need more than {MOST_SEEDS} seeds"
+    return f": would need about {wanted} seeds"
 
 
 def _caution(verdict: Verdict) -> str:

@@ -1,8 +1,10 @@
 """Findings judged on results: holds, does not hold, or undecided where the difference could be chance.
 
 With several seeds a margin is that of the means over the seeds that all its cells have, and must be more than its
-Student interval (one-sided, 95 %), for which it is taken seed by seed. abs, min and max are worked out on the means: on
-each seed they would make a difference out of what is chance. With one seed nothing is known of the spread between
+Student interval (one-sided, 95 %). Seeds are paired: the same seed is the same split and the same start in every cell,
+so the interval is that of the differences seed by seed. abs, min and max are worked out on the means: on each seed they
+would make a difference out of what is chance. What stays undecided says how many seeds would decide it, if margin and
+spread stayed as they are. With one seed nothing is known of the spread between
 seeds, and the margin must at least be more than two standard errors of the test set: those of a binomial, as if the
 cells were tested on different examples. They are tested on the same, so this errs towards undecided. Bytes are counted
 and have no error.
@@ -10,7 +12,7 @@ and have no error.
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -24,6 +26,8 @@ OUTCOMES: tuple[Outcome, ...] = ("holds", "does not hold", "undecided", "not run
 # Student's t, one-sided 95 %, by degrees of freedom; from 10 on the value of 10, which is a little wide.
 STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 STANDARD_ERRORS = 2.0  # what a margin must be of, where it rests on one seed
+MOST_SEEDS = 10  # beyond which nobody is asked to go
+MORE_SEEDS = MOST_SEEDS + 1  # stands for any number beyond
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Judged:
     sign: str
     margin: float  # positive where the comparison holds
     noise: float | None  # None: not known
+    seeds_wanted: int | None = None  # that would decide it, MORE_SEEDS for more than MOST_SEEDS; None: not known
 
     @property
     def outcome(self) -> Outcome:
@@ -52,6 +57,22 @@ class Verdict:
     paper: list[Judged]  # the same comparisons on the paper's own numbers, where it gives them
     seeds: list[int]
     missing: list[str]  # cells or figures without which nothing can be said
+
+    @property
+    def seeds_wanted(self) -> int | None:
+        """How many would decide an undecided finding; None where it is decided, or this is not known.
+
+        One comparison that fails is enough, but all must hold.
+        """
+        if self.outcome != "undecided":
+            return None
+        undecided = [one for one in self.judged if one.outcome == "undecided"]
+        against = [one.seeds_wanted for one in undecided if one.margin < 0 and one.seeds_wanted is not None]
+        if against and min(against) <= MOST_SEEDS:
+            return min(against)
+        wanted = [one.seeds_wanted for one in undecided]
+        known = [count for count in wanted if count is not None]
+        return max(known) if known and len(known) == len(wanted) else None
 
 
 def judge(finding: Finding, cells: Mapping[str, CellResults], papers: Mapping[str, Mapping[str, float]]) -> Verdict:
@@ -86,20 +107,38 @@ def _judge(comparison: Comparison, cells: Mapping[str, CellResults], seeds: list
     def on_average(cell: str, metric: str) -> float:
         return statistics.fmean(found(cell, metric) for found in by_seed)
 
-    if len(seeds) == 1 or any(metric == "tail_std" for _, metric in comparison.figures()):
+    margin, wanted = comparison.margin(on_average), None
+    if len(seeds) == 1:
         noise = _propagated(comparison, cells, on_average)
+    elif any(metric == "tail_std" for _, metric in comparison.figures()):
+        noise = _propagated(comparison, cells, on_average)
+        if noise is not None:  # the error of a standard deviation falls with the root of the degrees of freedom
+            once = noise * math.sqrt(len(seeds) - 1)
+            wanted = _seeds_wanted(margin, len(seeds), lambda count: once / math.sqrt(count - 1))
     else:
-        noise = _student(comparison, on_average, by_seed)
-    return Judged(*comparison.values(on_average), comparison.sign, comparison.margin(on_average), noise)
+        deviation = _deviation(comparison, on_average, by_seed)
+        noise = _student(deviation, len(seeds))
+        wanted = _seeds_wanted(margin, len(seeds), partial(_student, deviation))
+    return Judged(*comparison.values(on_average), comparison.sign, margin, noise, wanted)
 
 
-def _student(comparison: Comparison, on_average: Lookup, by_seed: Sequence[Lookup]) -> float:
-    """Student's interval of a margin; the widest of those of the branches that abs, min and max take on a seed."""
-    widest = 0.0
-    for at in (on_average, *by_seed):
-        branch = comparison.branch(at)
-        widest = max(widest, statistics.stdev(branch.margin(found) for found in by_seed))
-    return STUDENT[min(len(by_seed) - 1, len(STUDENT)) - 1] * widest / math.sqrt(len(by_seed))
+def _deviation(comparison: Comparison, on_average: Lookup, by_seed: Sequence[Lookup]) -> float:
+    """The standard deviation of a margin over seeds; the largest of the branches that abs, min and max take on one."""
+    branches = (comparison.branch(at) for at in (on_average, *by_seed))
+    return max(statistics.stdev(branch.margin(found) for found in by_seed) for branch in branches)
+
+
+def _student(deviation: float, seeds: int) -> float:
+    """Student's interval of a mean over that many seeds."""
+    return STUDENT[min(seeds - 1, len(STUDENT)) - 1] * deviation / math.sqrt(seeds)
+
+
+def _seeds_wanted(margin: float, have: int, noise: Callable[[int], float]) -> int | None:
+    """The first number of seeds with which the margin would be more than its noise."""
+    if math.isnan(margin):
+        return None
+    enough = (count for count in range(have, MORE_SEEDS) if noise(count) < abs(margin))
+    return next(enough, MORE_SEEDS)
 
 
 def _propagated(comparison: Comparison, cells: Mapping[str, CellResults], found: Lookup) -> float | None:

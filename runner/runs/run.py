@@ -5,7 +5,7 @@ The figures are the paper's: tail and peak accuracy, cross-peer spread, bytes pe
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import in_tail
 from p2p_tally.runner.runs.provenance import Provenance
+
+if TYPE_CHECKING:
+    from p2p_tally.runner.runs.models import RunModels
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,17 @@ class Run:
     folder: Path | None = None
     provenance: Provenance = field(default_factory=Provenance)
     wire_bytes: float | None = None  # with TCP and IP headers, mean over peers; None where nothing crossed a network
+    model_files: list[bytes] = field(default_factory=list, repr=False)  # of a run without a folder, where they would be
+
+    @property
+    def models(self) -> "RunModels":
+        """The trained models, by rank, ready for use."""
+        from p2p_tally.runner.runs.models import RunModels  # noqa: PLC0415 - torch, which a launcher does without
+
+        folder = self.folder
+        if folder is None:
+            return RunModels(self.federation, self.model_files)
+        return RunModels(self.federation, [folder / f"{name}.safetensors" for name in self.names])
 
     @property
     def rounds(self) -> np.ndarray:

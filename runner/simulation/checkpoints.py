@@ -16,6 +16,7 @@ from p2p_tally.ids import digest
 from p2p_tally.learning.methods import METHODS, method_of
 from p2p_tally.learning.schedule import evaluates
 from p2p_tally.learning.setup import Task
+from p2p_tally.learning.start_file import start_digests
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.service.checkpoint import Checkpoint, Checkpoints
 from p2p_tally.protocol.ledger import Count
@@ -117,7 +118,7 @@ class RunCheckpoints:
 def checkpoints_of(folder: RunFolder, task: Task, topology: Topology, engine: str) -> Checkpoints:
     """The checkpoints in a run's folder; those of other options, other probes or another engine are not used."""
     options = json.dumps(task.federation.model_dump(mode="json"), sort_keys=True)
-    may_change = [*_own_method(task), *_edges_of_file(topology)]
+    may_change = [*_own_method(task), *_edges_of_file(topology), *start_digests(task.federation)]
     whose = digest(engine.encode(), options.encode(), task.probes.digest().encode(), *may_change)
     return Checkpoints(folder.path / CHECKPOINTS, whose)
 

@@ -19,6 +19,7 @@ from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.schedule import evaluates
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
+from p2p_tally.learning.start import check_frozen, frozen_tensors
 from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.reports import RoundReport
@@ -113,15 +114,17 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
 
 
 def _finished(run: Run, engine: Engine, seconds: float) -> Run:
-    """The run with what is known at its end. The models are saved where it has a folder."""
-    digests, sizes = [], []
+    """The run with what is known at its end, and its models: in its folder where it has one."""
+    digests, sizes, models = [], [], []
     for name, learner in zip(run.names, engine.peers(), strict=True):
         digests.append(learner.parameters.sha256())
         sizes.append(len(learner.parameters))
-        if run.folder is not None:
+        if run.folder is None:
+            models.append(learner.model_file())
+        else:
             learner.save_model(run.folder / f"{name}.safetensors")
     provenance = replace(run.provenance, parameters=one_or_each(sizes))
-    return replace(run, parameters_sha256=digests, seconds=seconds, provenance=provenance)
+    return replace(run, parameters_sha256=digests, seconds=seconds, provenance=provenance, model_files=models)
 
 
 def _choose_engine(wanted: EngineName, task: Task, device: str) -> EngineName:
@@ -138,6 +141,8 @@ class Exact:
     def __init__(self, task: Task, topology: Topology, device: str) -> None:
         self.names = ranked_names(task.federation.nodes)
         self.learners = [make_learner(task, name, rank, device) for rank, name in enumerate(self.names)]
+        if task.federation.merge_every:
+            check_frozen(task.federation, (frozen_tensors(learner.model) for learner in self.learners))
         self.recorder = LockstepRecorder(self.learners)
         network = MemoryNetwork()
         self.nodes = [

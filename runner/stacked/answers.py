@@ -4,22 +4,25 @@ Tensor code for what `learning/answers.py`, `learning/consensus.py` and `BallotF
 probes, C classes. Logits come block by block, [n, C, P] each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from p2p_tally.learning.answers import votes
 from p2p_tally.learning.consensus import Answer, measure
 from p2p_tally.learning.learner import votes_of
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.objectives import blended_target
 from p2p_tally.learning.schedule import CLOSED, Channel
 from p2p_tally.learning.setup import Task
+from p2p_tally.learning.voting.reliability import weighs_by_reliability
 from p2p_tally.node.traffic import VotesSent
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.messages import Vote
 from p2p_tally.runner.stacked.any_target import answers_of, any_target, is_batched
+from p2p_tally.runner.stacked.listeners import Heard, Listeners
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.runner.stacked.peers import Peers
 
@@ -34,7 +37,18 @@ class Answers:
         self._method = method_of(task.federation)
         self._sends = self._method.sends
         # For any other row its own functions are called, the target peer by peer.
-        self._batched = is_batched(self._method)
+        self._batched = is_batched(self._method, task.federation)
+        self._listeners = None
+        if weighs_by_reliability(task.federation):
+            self._listeners = Listeners(len(stack.names), task.classes)
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next round depends on besides the peers' models."""
+        return {} if self._listeners is None else self._listeners.state()
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        if self._listeners is not None:
+            self._listeners.restore(state)
 
     def can_be_sent(self, logits: Sequence[Tensor]) -> np.ndarray:
         """Whose answer has a ballot [N]. A vote always has; probabilities must be finite."""
@@ -45,35 +59,52 @@ class Answers:
         return self._stack.by_rank([part.amax(1).isfinite().all(1) for part in logits]).cpu().numpy()
 
     def poll(
-        self, r: int, logits: Sequence[Tensor], speaking: np.ndarray, audience: Neighbourhoods
+        self,
+        r: int,
+        logits: Sequence[Tensor],
+        speaking: np.ndarray,
+        now: Sequence[Channel],
+        audience: Neighbourhoods,
     ) -> tuple[list[VotesSent], Tensor | None]:
         """What those who are `speaking` [N] send, and the consensus that every peer hears: [N, P, C], or [1, P, C]
-        where all hear the same. None where nobody speaks."""
+        where all hear the same. None where nobody speaks. `now`: each peer's channel with the votes that it has."""
         if not speaking.any():
             return [], None
         if not self._batched:
             answers = self._answers(logits)
             cast = np.stack([votes_of(answer) for answer in answers]) if self._sends is Sends.VOTES else None
             task = self._task
-            target = any_target(self._method, task.federation, task.classes, answers, audience, speaking)
+            heard: Iterable[Heard] = audience.heard(speaking)
+            if self._listeners is not None:
+                named, labels = np.stack([votes_of(answer) for answer in answers]), task.probes.labels_of(r)
+                listening = np.array([one.speaks for one in now])
+                heard = self._listeners.weigh(audience, speaking, listening, named, labels)
+            target = any_target(self._method, task.federation, task.classes, answers, heard)
             return self._said(r, speaking, cast), target.to(self._stack.device)
         if self._sends is Sends.VOTES:
-            votes = self._votes(logits)
+            cast = self._votes(logits)
             settings = self._task.federation
-            histogram = audience.tally(votes, self._task.classes, speaking, settings.inverse_agreement)
-            return self._said(r, speaking, votes), torch.from_numpy(histogram).to(self._stack.device)
+            histogram = audience.tally(cast, self._task.classes, speaking, settings.inverse_agreement)
+            return self._said(r, speaking, cast), torch.from_numpy(histogram).to(self._stack.device)
         rows = self._stack.by_rank([self._distribution(part) for part in logits])
         return self._said(r, speaking, None), audience.mean(rows, speaking)
 
+    def beyond_chance(self, logits: Sequence[Tensor], speaking: np.ndarray, audience: Neighbourhoods) -> np.ndarray:
+        """How far the votes that each peer hears agree beyond chance [N], or [1] for all."""
+        return audience.beyond_chance(self._cast(logits), self._task.classes, speaking)
+
     def agreement(self, logits: Sequence[Tensor], speaking: np.ndarray) -> float | None:
         """How far the votes of those who are speaking [N] agree; None where there are fewer than two."""
+        cast = self._cast(logits)[speaking]
+        return measure(cast, self._task.classes, None).agreement if len(cast) > 1 else None
+
+    def _cast(self, logits: Sequence[Tensor]) -> np.ndarray:
+        """The class that each peer's answer puts first [N, P], as those who receive it have it."""
         if not self._batched:
-            votes = np.stack([votes_of(answer) for answer in self._answers(logits)])[speaking]
-        elif self._sends is Sends.SOFT and self._ballots.precision != "float32":  # rounding can make two classes equal
-            votes = self._votes([self._distribution(part).mT for part in logits])[speaking]
-        else:
-            votes = self._votes(logits)[speaking]
-        return measure(votes, self._task.classes, None).agreement if len(votes) > 1 else None
+            return np.stack([votes_of(answer) for answer in self._answers(logits)])
+        if self._sends is Sends.SOFT and self._ballots.precision != "float32":  # rounding can make two classes equal
+            return self._votes([self._distribution(part).mT for part in logits])
+        return self._votes(logits)
 
     def target(self, r: int, consensus: Tensor | None, now: Sequence[Channel]) -> Tensor:
         """What each peer learns from [N, P, C], by the weights of its channel; [1, P, C] where all learn the same."""
@@ -82,8 +113,10 @@ class Answers:
         labels = None if labels is None else labels.flatten().to(device)
         extra = self._task.federation.disagreement_weight if self._method.weighs_disagreement else 0.0
 
+        by_margin = self._task.federation.consensus_weight == "margin"
+
         def blend(one: Channel, target: Tensor | None) -> Tensor:
-            blended = blended_target(classes, labels, target, one.label, one.consensus, extra)
+            blended = blended_target(classes, labels, target, one.label, one.consensus, extra, by_margin)
             return blended if blended.dim() == 3 else blended.unsqueeze(0)
 
         kinds = set(now)
@@ -102,16 +135,18 @@ class Answers:
         return answers_of(self._method, self._task.federation, self._ballots, everyones)
 
     def _votes(self, logits: Sequence[Tensor]) -> np.ndarray:
+        if self._task.federation.abstain:
+            return votes(self._stack.by_rank([part.mT for part in logits]), self._task.federation)
         return self._stack.by_rank([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
 
-    def _said(self, r: int, speaking: np.ndarray, votes: np.ndarray | None) -> list[VotesSent]:
+    def _said(self, r: int, speaking: np.ndarray, cast: np.ndarray | None) -> list[VotesSent]:
         """The ballots of those who are speaking [N], together where they have the same length."""
-        if self._ballots.form != "coded" or votes is None:  # every ballot is as long as any other
+        if self._ballots.form != "coded" or cast is None:  # every ballot is as long as any other
             return [(Vote(r, bytes(self._ballots.largest)), speaking)]
         labels = self._task.probes.labels_of(r)
-        lengths = np.zeros(len(votes), np.int64)  # [N]
+        lengths = np.zeros(len(cast), np.int64)  # [N]
         for peer in np.flatnonzero(speaking):
-            lengths[peer] = len(self._ballots.encode(votes[peer], labels))
+            lengths[peer] = len(self._ballots.encode(cast[peer], labels))
         return [
             (Vote(r, bytes(length)), speaking & (lengths == length)) for length in np.unique(lengths[speaking]).tolist()
         ]

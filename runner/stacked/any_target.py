@@ -4,7 +4,7 @@ The stacked engine has batched code for the answers and targets of the built-in 
 costs one call of the row's `target` for each peer, or one for all where all peers hear the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -14,8 +14,9 @@ from p2p_tally.config import Federation
 from p2p_tally.learning import answers, consensus
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.methods import Method
+from p2p_tally.learning.voting.reliability import weighs_by_reliability
 from p2p_tally.protocol.ballots import BallotFormat
-from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
+from p2p_tally.runner.stacked.listeners import Heard
 
 # Answers and targets that the engine computes for all peers at once.
 BATCHED = {
@@ -25,8 +26,10 @@ BATCHED = {
 }
 
 
-def is_batched(method: Method) -> bool:
+def is_batched(method: Method, federation: Federation) -> bool:
     """Whether the engine's own tensor code covers this row. A row that sends nothing needs no code at all."""
+    if weighs_by_reliability(federation):
+        return False
     return method.answer is None or (method.answer, method.target) in BATCHED
 
 
@@ -44,16 +47,15 @@ def any_target(
     federation: Federation,
     classes: int,
     given: Sequence[Answer],
-    audience: Neighbourhoods,
-    speaking: np.ndarray,
+    heard: Iterable[Heard],
 ) -> Tensor:
-    """What each peer's neighbourhood makes of the answers of those who speak [N]: [N, P, C], or [1, P, C] for all.
+    """What each peer makes of the answers that it has heard: [N, P, C], or [1, P, C] for all.
 
     A peer that hears nobody gets zeros. It learns nothing from them: it has no quorum.
     """
     assert method.target is not None
     rows = []
-    for members, weights in audience.heard(speaking):
+    for members, weights in heard:
         if len(members):
             rows.append(method.target([given[peer] for peer in members], classes, federation, weights))
         else:

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning.data import Arrays, Examples
 from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.norms import training_mode
 from p2p_tally.learning.setup import Task
+from p2p_tally.learning.voting.skew import balance_shift, calibration, class_counts
 from p2p_tally.runner.stacked.batched_model import (
     BatchedModel,
     Perceptron,
@@ -76,6 +78,12 @@ class Block:
         self._take = batches_of(rows.shards)
         self._drawn = torch.empty(len(rows.names), settings.local_steps, settings.batch, dtype=torch.int64)
         self._seed = torch.empty((), dtype=torch.int64)
+        # Skew: what is added to the logits of local steps [n, C, 1], and what is taken out of answers.
+        self._shift: Tensor | None = None
+        if settings.balance:
+            shifts = [balance_shift(class_counts(shard, task.classes), settings.balance) for shard in rows.shards]
+            self._shift = torch.stack(shifts).unsqueeze(2).to(parameters.device)
+        self._calibration = calibration(task.classes, settings.calibrate, (len(parameters),), parameters.device)
         self._seen: Tensor | None = None  # logits between look and distill
 
     def __len__(self) -> int:
@@ -97,14 +105,19 @@ class Block:
                 vary = self.task.augment
                 x = torch.stack([vary(own, generator) for own, generator in zip(x, self.generators, strict=True)])
             logits = self.model.logits(self._input(x))  # [n, C, B]
+            if self._shift is not None:
+                logits = logits + self._shift
             self._step(slope_to_labels(logits, y.flatten(1).to(logits.device)), self.optimiser, self.anchor)
 
     def look(self, x: Tensor, looking: Sequence[int] | None = None) -> Tensor:
-        """The logits [n, C, P] on the probes x of a round, kept for `distill`; only those `looking` draw for it."""
+        """The logits [n, C, P] on the probes x of a round, kept for `distill`; only those `looking` draw for it. What
+        is returned is calibrated, where the federation does so: it is for the peers' answers."""
         for row in range(len(self)) if looking is None else looking:
             self._seed.random_(0, SEEDS, generator=self.generators[row])
         self._seen = self.model.logits(self._shared(x))
-        return self._seen
+        if self._calibration is None:
+            return self._seen
+        return self._calibration.calibrated(self._seen.mT).mT
 
     def distill(self, target: Tensor, taking: Sequence[int] | None = None) -> None:
         """One step towards target rows [n, P, C], or [1, P, C], of those that are `taking` it."""
@@ -142,6 +155,8 @@ class Block:
         if self.anchor is not None:
             state["anchor"] = self.anchor
         state |= {f"outer.{key}": value for key, value in self.merge_step.state.items()}
+        if self._calibration is not None:
+            state["calibration"] = self._calibration.mean
         return {key: value.cpu() for key, value in state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -155,6 +170,8 @@ class Block:
             self.anchor.copy_(state["anchor"])
         for key, tensor in self.merge_step.state.items():
             tensor.copy_(state[f"outer.{key}"])
+        if self._calibration is not None:
+            self._calibration.mean.copy_(state["calibration"])
 
     # --- looking
 
@@ -163,7 +180,7 @@ class Block:
         if isinstance(self.model, Vmapped):
             self.model.model.eval()
             logits = self.model.logits(self._shared(x))
-            self.model.model.train()
+            training_mode(self.model.model)
             return logits
         return self.model.logits(self._shared(x))
 

@@ -22,6 +22,7 @@ from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import (
     Channel,
+    begin_alike,
     channel,
     channel_opens,
     evaluates,
@@ -29,6 +30,7 @@ from p2p_tally.learning.schedule import (
     sends_ballots,
     sends_changes,
     waits_for_half,
+    with_agreement,
     with_quorum,
 )
 from p2p_tally.learning.setup import Task, make_model
@@ -85,7 +87,7 @@ class Stacked:
         self.coded = None
         self.merge_format = merge_format(self.federation)
         if sends_changes(self.federation) and len(self.names) > 1:  # a peer alone has nobody to send a change to
-            self.coded = CodedMerge(self.stack.parameters, self.merge_format, self.method.common_start)
+            self.coded = CodedMerge(self.stack.parameters, self.merge_format, begin_alike(self.federation))
         self.around_a_ring = merge_ring(self.federation, topology) is not None
         # Peers that merge have one architecture.
         self.traffic = Traffic(self.federation, topology, self.ballots, len(self.stack.groups[0].template.parameters))
@@ -115,7 +117,10 @@ class Stacked:
         if self.device.type == "cuda":
             drawn["drawn on cuda"] = torch.cuda.get_rng_state(self.device)
         merges = {} if self.coded is None else self.coded.state()
-        return EngineState(self.stack.state() | merges | drawn, {"warmup": self.warmup, "merged_at": self.merged_at})
+        return EngineState(
+            self.stack.state() | merges | self.answers.state() | drawn,
+            {"warmup": self.warmup, "merged_at": self.merged_at},
+        )
 
     def restore(self, round: int, state: EngineState) -> None:
         self.round = round
@@ -123,6 +128,7 @@ class Stacked:
         self.stack.restore(state.tensors)
         if self.coded is not None:
             self.coded.restore(state.tensors)
+        self.answers.restore(state.tensors)
         torch.set_rng_state(state.tensors["drawn"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state.tensors["drawn on cuda"], self.device)
@@ -151,9 +157,9 @@ class Stacked:
             if speaking.any():
                 mute = speaking & ~self.answers.can_be_sent(logits)
                 speaking &= ~mute
-                said, target = self.answers.poll(r, logits, speaking, audience)
+                now = self._with_votes(audience, now, speaking, logits)
+                said, target = self.answers.poll(r, logits, speaking, now, audience)
                 said.append((Ready(r, 0, self.ballots.count), mute))
-                now = self._with_quorum(audience, now, speaking)
                 if self.federation.merge_when == "drift" and any(one.speaks for one in now):
                     agreement = self.answers.agreement(logits, speaking)
             watch.lap("barrier")
@@ -179,7 +185,7 @@ class Stacked:
             evaluations = self.stack.evaluate()
             watch.lap("evaluate")
             lines.book(sent, seconds)
-            logs = self.stack.each(lambda block: block.measured(lines.probes).log_softmax(1).mT.contiguous().cpu())
+            logs = self.stack.measured(lines.probes, lambda logits: logits.log_softmax(1).mT.contiguous().cpu())
             lines.write(r, evaluations, merged, self.stack.by_rank(logs))  # [N, P, C]
         else:
             lines.book(sent, seconds)
@@ -208,16 +214,21 @@ class Stacked:
         x, _ = self.task.probes.sample(r)
         return self.stack.each(lambda block: block.look(x, _some(voting[block.rows])))
 
-    def _with_quorum(self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray) -> list[Channel]:
+    def _with_votes(
+        self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray, logits: list[Tensor]
+    ) -> list[Channel]:
         """The channels with the votes that each peer has. Some are below the quorum while an opening spreads, and where
-        a matching leaves a peer without a partner."""
-        if speaking.all() and graph.degree.all():
-            return now
-        heard = np.broadcast_to(graph.sums(speaking.astype(float)), len(now))
-        return [
-            with_quorum(one, voters, degree + 1)
-            for one, voters, degree in zip(now, heard.tolist(), graph.degree.tolist(), strict=True)
-        ]
+        a matching leaves a peer without a partner. How far votes agree may tell how much they count."""
+        if not (speaking.all() and graph.degree.all()):
+            heard = np.broadcast_to(graph.sums(speaking.astype(float)), len(now))
+            now = [
+                with_quorum(one, voters, degree + 1)
+                for one, voters, degree in zip(now, heard.tolist(), graph.degree.tolist(), strict=True)
+            ]
+        if self.federation.consensus_weight == "agreement":
+            kappas = np.broadcast_to(self.answers.beyond_chance(logits, speaking, graph), len(now))
+            now = [with_agreement(one, kappa) for one, kappa in zip(now, kappas.tolist(), strict=True)]
+        return now
 
     def _distill(self, r: int, consensus: Tensor | None, now: list[Channel]) -> None:
         taking = np.array([one.trains for one in now])
@@ -237,7 +248,7 @@ class Stacked:
     def _ready(self, r: int) -> tuple[np.ndarray, int]:
         """How many of a round's labelled probes each peer gets right [N], and of how many."""
         x, _ = self.task.probes.sample(r)
-        parts = self.stack.each(lambda block: block.measured(x).mT.contiguous().argmax(-1).cpu())
+        parts = self.stack.measured(x, lambda logits: logits.mT.contiguous().argmax(-1).cpu())
         return self.task.probes.count_right(r, self.stack.by_rank(parts).numpy())  # of votes [N, P]
 
     def _wait_for_half(

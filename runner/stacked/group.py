@@ -12,7 +12,9 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.architectures import of_rank
 from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.norms import live_statistics
 from p2p_tally.learning.setup import Task, make_learner, make_model
+from p2p_tally.learning.start import check_frozen, frozen_tensors
 from p2p_tally.runner.stacked.batched_model import fixed_tensors, layers_of
 from p2p_tally.runner.stacked.block import Block, Rows
 
@@ -32,6 +34,9 @@ class Group:
         self.device = torch.device(device)
         self.template = make_learner(task, self.names[0], ranks[0], device)
         self.parameters, self.fixed = self._starts()
+        if task.federation.merge_every:
+            frozen = frozen_tensors(self.template.model)
+            check_frozen(task.federation, ({key: self.fixed[key][row] for key in frozen} for row in range(len(ranks))))
         self._rows = self._cut(threads)
         self.blocks = [self._block(rows) for rows in self._rows]
         self._try_out()
@@ -92,6 +97,17 @@ class Group:
         self.parameters.copy_(state["parameters"])
         for own, block in zip(self._rows, self.blocks, strict=True):
             block.restore({key: rows[own] for key, rows in state.items()})
+
+    def refresh_statistics(self) -> None:
+        """Have in the BatchNorm layers of every peer what an evaluation would use now; the blocks see them too."""
+        names = live_statistics(self.template.model)
+        if not names:
+            return
+        found = dict(self.template.model.named_buffers())
+        for row, learner in enumerate(self.learners()):
+            learner.refresh_statistics()
+            for name in names:
+                self.fixed[name][row].copy_(found[name])
 
     def learners(self) -> Iterator[Learner]:
         """Each peer's model in turn, in one learner."""

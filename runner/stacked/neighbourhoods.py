@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import matrix_power
 from torch import Tensor
 
+from p2p_tally.learning.consensus import beyond_chance, over_votes_cast
 from p2p_tally.topologies import Hops, Topology
 
 
@@ -60,6 +61,9 @@ class Neighbourhoods:
         rows, columns = self._voters(voting)
         groups, (_, probes) = 1 if self.alike else self.nodes, votes.shape
         counted = votes[columns]  # [E, P]
+        cast = counted < classes
+        if not cast.all():
+            return self._tally_of_cast(rows, columns, counted, cast, classes)
         # Each vote's cell in the flat table; entries are in order of name, so weighted sums add up as a node's do.
         places = (counted + (rows[:, None] * probes + np.arange(probes)) * classes).ravel()
         shape, cells = (groups, probes, classes), groups * probes * classes
@@ -78,6 +82,29 @@ class Neighbourhoods:
             weights = (1.0 - inverse_agreement) * base + inverse_agreement * share
             histogram = np.bincount(places, np.repeat(weights, probes), cells).reshape(shape)
         return histogram.astype(np.float32)
+
+    def beyond_chance(self, votes: np.ndarray, classes: int, voting: np.ndarray) -> np.ndarray:
+        """How far the votes [N, P] that each peer hears agree beyond chance [N], or [1] for all."""
+        rows, columns = self._voters(voting)
+        groups, probes, cells = 1 if self.alike else self.nodes, votes.shape[1], classes + 1
+        places = (votes[columns] + (rows[:, None] * probes + np.arange(probes)) * cells).ravel()
+        counted = np.bincount(places, minlength=groups * probes * cells).reshape(groups, probes, cells)
+        return beyond_chance(counted[..., :classes])
+
+    def _tally_of_cast(
+        self, rows: np.ndarray, columns: np.ndarray, counted: np.ndarray, cast: np.ndarray, classes: int
+    ) -> np.ndarray:
+        """Histograms where some have no opinion, a vote of C."""
+        groups, probes, cells = 1 if self.alike else self.nodes, counted.shape[1], classes + 1
+        places = (counted + (rows[:, None] * probes + np.arange(probes)) * cells).ravel()
+        weights = None
+        if self._mixing:
+            weights = np.repeat(self._shares(rows, columns, np.bincount(rows, minlength=groups)), probes)
+        shape = (groups, probes, cells)
+        summed = np.bincount(places, weights, groups * probes * cells).reshape(shape)
+        numbers = np.zeros((groups, probes), np.int64)
+        np.add.at(numbers, rows, cast)
+        return over_votes_cast(summed[..., :classes], numbers)
 
     def _shares(self, rows: np.ndarray, columns: np.ndarray, voters: np.ndarray) -> np.ndarray:
         """How much each of these entries counts [E]; those of one peer add up to 1."""

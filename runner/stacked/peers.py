@@ -61,6 +61,12 @@ class Peers:
             return [work(block) for block in blocks]
         return list(self._pool.map(work, blocks))
 
+    def measured(self, x: Tensor, read: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """What `read` makes of every block's logits [n, C, P] on inputs that all share, as an evaluation has them."""
+        for group in self.groups:
+            group.refresh_statistics()
+        return self.each(lambda block: read(block.measured(x)))
+
     def by_rank(self, parts: Sequence[Tensor]) -> Tensor:
         """What every block gave [n, ...] as one tensor [N, ...], in order of rank."""
         rows = torch.cat(list(parts))

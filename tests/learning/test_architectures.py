@@ -68,6 +68,7 @@ def test_a_size_that_is_none_is_refused_in_one_line(item: str) -> None:
     ("item", "shape", "message"),
     [
         ("resnet18:64", (3, 32, 32), "--model resnet18:64: resnet18 has one size; accepted is resnet18"),
+        ("linear:64", (64,), "--model linear:64: linear has one size; accepted is linear"),
         ("cnn:4x9", (64,), "--model cnn:4x9: images of 8 x 8 can be halved 3 times"),
         ("tinygpt:20", (16,), "--model tinygpt:20: tinygpt has 8 heads; accepted is a multiple of 8"),
         ("resnet99:3", (64,), "--model resnet99: accepted is auto, .*"),

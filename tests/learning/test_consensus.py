@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from p2p_tally.config import Federation
 from p2p_tally.learning.consensus import (
     NO_LABEL,
+    beyond_chance,
+    counts,
     histogram,
     inverse_agreement_weights,
     mean_pairwise_kl,
@@ -206,3 +208,73 @@ def test_pairwise_kl_of_one_node_and_of_equal_nodes() -> None:
     logs = torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
     assert mean_pairwise_kl(logs) == 0.0
     assert mean_pairwise_kl(logs.expand(5, 3, 4)) == pytest.approx(0.0, abs=1e-12)
+
+
+# --- no opinion
+
+
+def test_a_tally_is_over_the_votes_cast() -> None:
+    none = 3  # of three classes
+    votes = np.array([[0, 0, none, none], [1, 0, 2, none], [1, none, none, none]])
+    expected = np.array([[1 / 3, 2 / 3, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]], np.float32)  # one vote is no consensus
+    np.testing.assert_array_equal(tally(votes, 3), expected)
+
+
+def test_weights_are_shared_among_those_who_cast() -> None:
+    votes = np.array([[0, 0], [1, 3], [1, 2]])
+    weights = np.array([0.5, 0.25, 0.25])
+    np.testing.assert_allclose(tally(votes, 3, weights), [[0.5, 0.5, 0], [2 / 3, 0, 1 / 3]], rtol=1e-6)
+    each = np.array([[0.2, 0.9], [0.3, 0.0], [0.5, 0.1]])
+    np.testing.assert_allclose(tally(votes, 3, each), [[0.2, 0.8, 0], [0.9, 0, 0.1]], rtol=1e-6)
+
+
+def test_soft_labels_with_a_weight_for_each_vote() -> None:
+    answers = [np.array([[1.0, 0.0], [0.5, 0.5]], np.float32), np.array([[0.0, 1.0], [0.0, 1.0]], np.float32)]
+    weights = np.array([[0.25, 1.0], [0.75, 0.0]])
+    np.testing.assert_allclose(mean_soft_label(answers, 2, Federation(), weights), [[0.25, 0.75], [0.5, 0.5]])
+    tops = [(np.array([[0], [1]]), np.ones((2, 1), np.float32)), (np.array([[1], [1]]), np.ones((2, 1), np.float32))]
+    np.testing.assert_allclose(mean_top_k(tops, 2, Federation(), weights), [[0.25, 0.75], [0.0, 1.0]])
+
+
+# --- agreement beyond chance
+
+
+def kappa(votes: list[list[int]], classes: int) -> float:
+    return float(beyond_chance(counts(np.array(votes), classes)))
+
+
+def test_kappa_by_hand() -> None:
+    # Fleiss (1971): 3 voters, 2 probes: all say 0 of the first, two say 1 of the second. Pairs that agree: 1 and 1/3.
+    # Named: 0 four times of six, 1 twice: by chance 20/36.
+    assert kappa([[0, 1], [0, 1], [0, 0]], 2) == pytest.approx((2 / 3 - 20 / 36) / (1 - 20 / 36))
+
+
+@pytest.mark.parametrize(
+    ("votes", "expected"),
+    [
+        ([[0, 1, 2], [0, 1, 2]], 1.0),
+        ([[0, 0, 0], [0, 0, 0]], 0.0),  # all always say the same: that tells nothing
+        ([[0, 1], [1, 0]], -1.0),
+        ([[0, 1, 2]], 0.0),  # one voter
+        ([[0, 3], [3, 1]], 0.0),  # of three classes: never two opinions on a probe
+        ([[0, 1, 3], [0, 1, 2]], 1.0),
+    ],
+)
+def test_kappa_at_its_ends(votes: list[list[int]], expected: float) -> None:
+    assert kappa(votes, 3) == pytest.approx(expected)
+
+
+def test_votes_by_chance_have_no_agreement_beyond_it() -> None:
+    random = np.random.default_rng(0)
+    skewed = random.choice(4, (12, 20_000), p=[0.7, 0.1, 0.1, 0.1])
+    assert abs(kappa(skewed.tolist(), 4)) < 0.01
+
+
+@given(st.integers(0, 10_000), st.integers(1, 8), st.integers(1, 8), st.integers(2, 5))
+def test_kappa_depends_on_no_order(seed: int, voters: int, probes: int, classes: int) -> None:
+    random = np.random.default_rng(seed)
+    votes = random.integers(0, classes + 1, (voters, probes))
+    value = kappa(votes.tolist(), classes)
+    assert -1.0 <= value <= 1.0
+    assert kappa(random.permutation(votes).tolist(), classes) == pytest.approx(value)
+    assert kappa(random.permutation(votes.T).T.tolist(), classes) == pytest.approx(value)

@@ -84,6 +84,6 @@ def test_what_it_cannot_take_is_said() -> None:
         ConfigError, match=r"^--model tinygpt: needs windows of tokens, not inputs of shape \(3, 32, 32\)"
     ):
         build(Federation(model="tinygpt"), "", (3, 32, 32), 10, 0)
-    with pytest.raises(ConfigError, match=r"^--vocabulary 65537: .*a vote is at most two bytes"):
+    with pytest.raises(ConfigError, match=r"^--vocabulary 16777217: .*a vote is at most three bytes"):
         Federation.parse({"vocabulary": MAX_CLASSES + 1})
-    assert Federation(vocabulary=50_257).vocabulary == 50_257
+    assert Federation.parse({"vocabulary": MAX_CLASSES}).vocabulary == MAX_CLASSES

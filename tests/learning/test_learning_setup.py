@@ -193,14 +193,40 @@ def learners(task: Task) -> list[Learner]:
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("start", ["auto", "own", "common"])
 @pytest.mark.parametrize("method", METHODS)
-def test_each_peer_begins_as_itself_and_diloco_in_common(method: str) -> None:
-    task = prepared(method=method)
+def test_peers_that_merge_begin_alike_unless_told_otherwise(method: str, start: str) -> None:
+    if (method, start) == ("diloco", "own"):
+        assert refusal(method=method, start=start).startswith("--start own: the method diloco needs a common start")
+        return
+    task = prepared(method=method, start=start)
     digests = [learner.parameters.sha256() for learner in learners(task)]
-    assert len(set(digests)) == (1 if method == "diloco" else 3)
+    alike = start == "common" or (start == "auto" and bool(task.federation.merge_every))
+    assert len(set(digests)) == (1 if alike else 3)
     assert [learner.parameters.sha256() for learner in learners(task)] == digests
-    other_seed = learners(prepared(method=method, seed=1))
+    other_seed = learners(prepared(method=method, start=start, seed=1))
     assert not set(digests) & {learner.parameters.sha256() for learner in other_seed}
+
+
+@pytest.mark.usefixtures("folder")
+def test_hidden_labels_are_as_if_there_were_none() -> None:
+    known, hidden = prepared(), prepared(probe_labels="hidden")
+    assert known.probes.labelled and known.federation.alpha == 0.5
+    assert not hidden.probes.labelled and hidden.federation.alpha == 0.0
+    assert hidden.probes.sample(3)[1] is None and hidden.probes.labels_of(3) is None
+    assert torch.equal(hidden.probes.sample(3)[0], known.probes.sample(3)[0])
+    assert "the probes carry no labels" in refusal(probe_labels="hidden", method="no-consensus")
+    np.savez("probes.npz", x=inputs(20, first=2000))
+    assert "--anchor 6" in refusal(probe_labels="hidden", probes="npz:probes.npz", anchor=6)
+
+
+@pytest.mark.usefixtures("folder")
+def test_peers_that_hide_labels_need_not_have_the_same() -> None:
+    np.savez("bare.npz", x=inputs(20, first=2000))
+    np.savez("labelled.npz", x=inputs(20, first=2000), y=np.arange(20) % 3)
+    bare, labelled = (prepared(probe_labels="hidden", probes=f"npz:{name}.npz") for name in ("bare", "labelled"))
+    assert bare.probes.digest() == labelled.probes.digest()
+    assert bare.probes.digest() != prepared(probes="npz:labelled.npz").probes.digest()
 
 
 @pytest.mark.usefixtures("folder")
@@ -254,7 +280,7 @@ def users(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_own_data_and_model_learn(users: str) -> None:
-    task = prepared(data=f"{users}:task", model=f"{users}:model", lr=0.01, local_steps=50)
+    task = prepared(data=f"{users}:task", model=f"{users}:model", lr=0.01, local_steps=50, start="own")
     assert isinstance(task.probes.examples, Arrays)
     assert len(task.probes.examples) == 6
     learner = make_learner(task, NodeName("node-1"), 1, "cpu")
@@ -262,8 +288,8 @@ def test_own_data_and_model_learn(users: str) -> None:
     before = learner.evaluate()
     learner.train()
     assert learner.evaluate().loss < before.loss
-    # No running statistics anywhere: nothing but the parameters is the model.
-    assert set(learner.model.state_dict()) == {name for name, _ in learner.model.named_parameters()}
+    # BatchNorm's statistics follow from the parameters: a checkpoint holds none.
+    assert set(learner.state()) == {"parameters", "generator", *(f"optimiser.{key}" for key in learner.optimiser.state)}
 
 
 def test_own_functions_that_do_not_fit_are_one_line(users: str) -> None:

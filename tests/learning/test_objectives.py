@@ -181,6 +181,9 @@ def test_the_consensus_is_not_written_to() -> None:
 def test_blended_target_by_hand() -> None:
     _, labels, consensus = hand_case()
     assert blended_target(2, labels, consensus, 0.5, 0.25).tolist() == [[0.75, 0.0], [0.125, 0.625]]
+    by_margin = blended_target(2, labels, consensus, 0.5, 0.25, by_margin=True)
+    spread = consensus.sort(-1).values.diff(dim=-1)
+    torch.testing.assert_close(by_margin, one_hot(labels, 2, 0.5) + 0.25 * consensus * spread)
     assert blended_target(2, labels, consensus, 0.5, 0.25, 2.0).tolist() == [[0.75, 0.0], [0.25, 0.75]]
 
 

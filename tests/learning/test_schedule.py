@@ -29,6 +29,7 @@ from p2p_tally.learning.schedule import (
     sends_ballots,
     sends_changes,
     waits_for_half,
+    with_agreement,
     with_quorum,
 )
 
@@ -206,7 +207,7 @@ def test_which_rounds_merge() -> None:
 
 def test_merges_unless_told_otherwise() -> None:
     found = {method: resolved(method=method).merge_every for method in METHODS}
-    expected = {"local": 0, "no-consensus": 0, "feddf": 1}
+    expected = {"local": 0, "no-consensus": 0, "feddf": 1, "fedct": 0, "dsfl": 0, "idkd": 0}
     assert found == {method: expected.get(method, 50) for method in METHODS}
 
 
@@ -427,7 +428,7 @@ def test_channels_of_all_peers_open_by_the_same_rule() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_who_waits_for_an_automatic_warm_up(method: str) -> None:
     federation = resolved(method=method, warmup="auto")
-    assert waits_for_half(federation, None) is (method in ("tally", "fedmd", "rcfd", "no-consensus"))
+    assert waits_for_half(federation, None) is METHODS[method].waits
     assert not waits_for_half(federation, 7)
 
 
@@ -495,3 +496,33 @@ def test_a_single_class_has_no_probability_to_round() -> None:
         resolved(method="rcfd", top_k=1, soft_precision="int8")
     for method in ("fedmd", "feddf", "rcfd"):
         assert resolved(method=method, soft_precision="int8").soft_precision == "int8"
+
+
+# --- a consensus weighed by its votes
+
+
+@pytest.mark.parametrize(
+    ("kappa", "weight"), [(-0.3, 0.01), (0.0, 0.01), (0.05, 0.25), (0.1, 0.5), (0.2, 1.0), (0.7, 1.0)]
+)
+def test_votes_count_as_far_as_they_agree_beyond_chance(kappa: float, weight: float) -> None:
+    now = with_agreement(Channel(0.5, 0.4), kappa)
+    assert (now.label, now.consensus) == (0.5, pytest.approx(0.4 * weight))
+    assert now.speaks
+
+
+@pytest.mark.parametrize(("weight", "warmup"), [("fixed", 30), ("agreement", 0), ("margin", 0)])
+def test_without_a_fixed_weight_there_is_no_warm_up_unless_one_is_given(weight: str, warmup: int) -> None:
+    assert resolved(rounds=300, consensus_weight=weight).warmup == warmup
+    assert resolved(rounds=300, consensus_weight=weight, warmup=7).warmup == 7
+
+
+@pytest.mark.parametrize("method", ["fedmd", "rcfd", "fedavg", "local"])
+def test_only_votes_can_be_left_out(method: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--abstain 0\.5: the method \w+ sends no votes; accepted is 0, or [^\n]*$"):
+        resolved(method=method, abstain=0.5)
+
+
+@pytest.mark.parametrize("options", [{"abstain": 0.5}, {"tally_weights": "reliability"}])
+def test_dissent_is_weighed_among_whole_ballots_only(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"^--inverse-agreement 0\.5: accepted is 0 with"):
+        resolved(inverse_agreement=0.5, **options)

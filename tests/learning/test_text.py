@@ -22,7 +22,7 @@ from p2p_tally.learning.data.files import CACHE
 from p2p_tally.learning.data.partition import partition
 from p2p_tally.learning.data.text import TextSource
 from p2p_tally.learning.data.tokenizer import LONGEST_LINE, Tokenizer
-from p2p_tally.learning.data.tokens import LastWindows, TokenExamples, every_window, side_by_side
+from p2p_tally.learning.data.tokens import LastWindows, TokenExamples, every_window, side_by_side, token_type
 from p2p_tally.learning.setup import make_learner, prepare
 
 VOCABULARY, CONTEXT = 300, 16
@@ -82,6 +82,20 @@ def test_training_twice_makes_the_same_tokenizer(tokenizer: Tokenizer, tmp_path:
     text = prose(500, seed=1)
     assert np.array_equal(Tokenizer.load(tmp_path / "first").encode(text), again.encode(text))
     assert len(again.encode(text)) < len(text)
+
+
+@pytest.mark.parametrize(("vocabulary", "kind"), [(256, np.uint16), (65_536, np.uint16), (65_537, np.uint32)])
+def test_tokens_are_kept_in_as_few_bytes_as_name_them_all(vocabulary: int, kind: type) -> None:
+    assert token_type(vocabulary) is kind
+    assert np.array([vocabulary - 1]).astype(token_type(vocabulary))[0] == vocabulary - 1
+
+
+def test_a_token_past_two_bytes_comes_back() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = [f"w{number}" for number in range(65_537)]
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: n for n, word in enumerate(words)}, "w0"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    assert Tokenizer(inner).encode("w65536 w1").tolist() == [65_536, 1]
 
 
 # --- windows
@@ -254,11 +268,11 @@ def test_missing_files_and_bad_options(book: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="accepted is text:FILE"):
         load("text", options())
     with pytest.raises(
-        ConfigError, match=r"^--vocabulary 70000: accepted is .* to 65536 \(a vote is at most two bytes\)"
+        ConfigError, match=r"^--vocabulary 17000000: accepted is .* to 16777216 \(a vote is at most three bytes\)"
     ):
-        Federation.parse({"vocabulary": 70_000})
-    with pytest.raises(ConfigError, match=r"^--vocabulary 70000: accepted is 256"):
-        load_text(book, vocabulary=70_000)
+        Federation.parse({"vocabulary": 17_000_000})
+    with pytest.raises(ConfigError, match=r"^--vocabulary 17000000: accepted is 256"):
+        load_text(book, vocabulary=17_000_000)
     federation = Federation(data=f"text:{book}", vocabulary=VOCABULARY, context=CONTEXT, nodes=2, probe_count=20)
     with pytest.raises(DataError, match=r"^--partition dirichlet:0.5: .*accepted for this data is chunks or iid"):
         prepare(federation)

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import make_daemons, open_listener, run_all, run_as_simulated, small
 
@@ -52,6 +53,30 @@ async def test_coded_merges_give_the_same_bits_and_bytes(
 @pytest.mark.parametrize(("method", "precision"), [("fedmd", "int8"), ("rcfd", "float16")])
 async def test_rounded_probabilities_give_the_same_bits_and_bytes(method: str, precision: str, tmp_path: Path) -> None:
     await test_same_bits_and_same_bytes(method, {"soft_precision": precision}, 0, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"balance": 1.0, "calibrate": 0.5, "consensus_weight": "margin", "topology": "ring"},
+        {"abstain": 0.5, "balance": 0.5, "consensus_weight": "agreement", "topology": "ring"},
+        {"abstain": 0.5, "ballot": "coded", "probe_labels": "hidden", "tally_weights": "reliability"},
+        {"abstain": "below:0.3", "ballot": "packed", "topology": "ring", "hops": 2, "tally_weights": "reliability"},
+    ],
+    ids=str,
+)
+async def test_better_ballots_give_the_same_bits_and_bytes(options: dict[str, object], tmp_path: Path) -> None:
+    await test_same_bits_and_same_bytes("tally", options, 4, tmp_path)
+
+
+@pytest.mark.parametrize("ballot", ["byte", "coded"])
+async def test_votes_past_two_bytes_give_the_same_bits_and_bytes(ballot: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(150, 4)).astype(np.float32), rng.integers(69_900, 70_000, 150)
+    np.savez(tmp_path / "many.npz", x_train=x[:100], y_train=y[:100], x_test=x[100:], y_test=np.full(50, 69_999))
+    data = {"data": f"npz:{tmp_path / 'many.npz'}", "partition": "iid", "probe_count": 20, "model": "mlp:2"}
+    federation = small(nodes=3, rounds=4, eval_every=4, merge_every=0, ballot=ballot, **data)
+    await run_as_simulated(federation, tmp_path)
 
 
 async def test_merges_by_drift_come_in_the_same_rounds(tmp_path: Path) -> None:

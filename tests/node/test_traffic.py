@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from p2p_tally import Arrays, Source
 from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.learning.graph import make_topology
@@ -144,6 +146,36 @@ def test_what_only_a_run_can_tell(options: dict[str, Any], stages: set[str]) -> 
     expected = booked(federation)
     assert [line.sent for line in simulate(federation, engine="stacked").lines] == expected
     assert stages <= {stage for sent in expected for stage in sent}
+
+
+def many_classes() -> Source:
+    """Classes past the last one that two bytes name: the labels are the last 100 of 70,000."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randint(69_900, 70_000, (120,), generator=generator)
+    x = torch.randn(120, 4, generator=generator)
+    return Source(Arrays(x[:100], y[:100]), Arrays(x[100:], y[100:]), classes=70_000, input_shape=(4,), holdout=32)
+
+
+@pytest.mark.parametrize(
+    ("options", "vote"),
+    [
+        ({}, 2 * 3 * 8),
+        ({"ballot": "packed"}, 2 * 8 * 17 // 8),
+        ({"ballot": "coded"}, None),
+        ({"method": "rcfd", "top_k": 3, "soft_precision": "int8"}, 2 * 8 * 3 * (3 + 1)),
+    ],
+    ids=str,
+)
+def test_votes_of_three_bytes(options: dict[str, Any], vote: int | None) -> None:
+    shared = {"nodes": 3, "merge_every": 0, "probes_per_round": 8, "partition": "iid", "model": "mlp:2"}
+    federation = federation_of({"data": many_classes(), **shared, **options})
+    expected = booked(federation)
+    assert [line.sent for line in simulate(federation, engine="stacked").lines] == expected
+    if vote is not None:
+        assert {sent["vote"]["payload"] for sent in expected[1:]} == {vote}
+        assert list(planned(federation)) == expected
+    else:
+        assert all(sent["vote"]["payload"] <= 2 * (1 + 17) for sent in expected[1:])
 
 
 def test_runs_past_number_127_of_a_ring_take_more_room(monkeypatch: pytest.MonkeyPatch) -> None:

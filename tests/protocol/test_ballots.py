@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p_tally.errors import BallotError
+from p2p_tally.protocol.aligned import to_bytes
 from p2p_tally.protocol.ballots import BallotFormat, Form, index_bytes
 from p2p_tally.protocol.packed import vote_width
 from p2p_tally.protocol.probabilities import Precision
 
-class_counts = st.sampled_from([1, 2, 3, 10, 16, 17, 255, 256, 257, 65_535, 65_536]) | st.integers(1, 65_536)
+class_counts = st.sampled_from([1, 2, 10, 16, 17, 256, 257, 65_536, 65_537, 2**24]) | st.integers(1, 2**17)
 counts = st.integers(0, 70)
 seeds = st.integers(0, 2**32)
 
@@ -22,6 +23,7 @@ seeds = st.integers(0, 2**32)
     [
         *((1, 1, 0), (2, 1, 1), (3, 1, 2), (10, 1, 4), (16, 1, 4), (17, 1, 5), (100, 1, 7), (255, 1, 8), (256, 1, 8)),
         *((257, 2, 9), (2048, 2, 11), (50_257, 2, 16), (65_535, 2, 16), (65_536, 2, 16)),
+        *((65_537, 3, 17), (70_000, 3, 17), (2**24 - 1, 3, 24), (2**24, 3, 24)),
     ],
 )
 def test_the_width_of_an_index(classes: int, bytes_: int, bits: int) -> None:
@@ -38,6 +40,8 @@ def test_the_width_of_an_index(classes: int, bytes_: int, bits: int) -> None:
         ("byte", 16, 256, 1, 16),
         ("byte", 16, 257, 1, 32),
         ("byte", 16, 65_536, 1, 32),
+        ("byte", 16, 65_537, 1, 48),
+        ("byte", 16, 2**24, 1, 48),
         ("byte", 0, 10, 1, 0),
         ("packed", 1, 10, 1, 1),
         ("packed", 2, 10, 1, 1),
@@ -48,6 +52,7 @@ def test_the_width_of_an_index(classes: int, bytes_: int, bits: int) -> None:
         ("packed", 16, 256, 1, 16),
         ("packed", 16, 257, 1, 18),
         ("packed", 16, 65_536, 1, 32),
+        ("packed", 16, 65_537, 1, 34),
         ("packed", 0, 10, 1, 0),
         ("coded", 16, 10, 1, 9),  # at most: packed, and a byte that says so
         ("coded", 0, 10, 1, 1),
@@ -57,6 +62,8 @@ def test_the_width_of_an_index(classes: int, bytes_: int, bits: int) -> None:
         ("top-k", 16, 10, 5, 400),
         ("top-k", 1, 257, 1, 2),
         ("top-k", 1, 257, 3, 18),
+        ("top-k", 1, 65_537, 1, 3),
+        ("top-k", 1, 65_537, 3, 21),
         ("soft", 1, 10, 1, 40),
         ("soft", 16, 10, 1, 640),
         ("soft", 16, 257, 1, 16_448),
@@ -145,7 +152,7 @@ def test_what_all_peers_know_is_not_sent() -> None:
     assert len(ballots.encode(votes, votes)) < len(ballots.encode(votes)) / 10
 
 
-@given(counts, st.integers(1, 8), st.sampled_from([8, 10, 256, 257, 300]), seeds)
+@given(counts, st.integers(1, 8), st.sampled_from([8, 10, 256, 257, 300, 65_537, 70_000]), seeds)
 @settings(max_examples=100)
 def test_the_top_k_come_back(count: int, k: int, classes: int, seed: int) -> None:
     ballots = BallotFormat("top-k", count, classes, k)
@@ -173,6 +180,7 @@ def test_ballots_by_hand() -> None:
     votes = np.array([1, 9, 0])
     assert BallotFormat("byte", 3, 10).encode(votes).hex() == "010900"
     assert BallotFormat("byte", 3, 257).encode(votes).hex() == "010009000000"  # the low byte first
+    assert BallotFormat("byte", 2, 70_000).encode(np.array([5, 69_999])).hex() == "0500006f1101"
     assert BallotFormat("packed", 3, 10).encode(votes).hex() == "1900"  # 0001 1001 0000, the high bit first
     assert BallotFormat("packed", 3, 2).encode(np.array([1, 0, 1])).hex() == "a0"
     half = np.array([[0.5, 0.5]], np.float32)
@@ -184,7 +192,7 @@ def test_ballots_by_hand() -> None:
 @given(
     st.binary(max_size=40),
     st.sampled_from(["byte", "packed", "coded", "top-k", "soft"]),
-    st.integers(1, 300) | st.integers(1, 4),
+    st.integers(1, 300) | st.integers(1, 4) | st.just(70_000),
     st.sampled_from(["float32", "float16", "int8"]),
 )
 @settings(max_examples=600)
@@ -226,7 +234,10 @@ def refusal(ballots: BallotFormat, ballot: bytes) -> str:
     return caught.value.reason
 
 
-@pytest.mark.parametrize(("classes", "index"), [(10, 10), (10, 255), (255, 255), (257, 257), (300, 65_535)])
+@pytest.mark.parametrize(
+    ("classes", "index"),
+    [(10, 10), (10, 255), (255, 255), (257, 257), (300, 65_535), (65_537, 65_537), (70_000, 2**24 - 1)],
+)
 @pytest.mark.parametrize("form", ["byte", "top-k"])
 def test_an_index_past_the_classes_is_refused(form: Form, classes: int, index: int) -> None:
     width = index_bytes(classes)
@@ -290,15 +301,15 @@ def test_sums_may_stray_a_little() -> None:
     assert refusal(ballots, np.array([0.5, 0.498], "<f4").tobytes()) == "ballot-probability"
 
 
-@pytest.mark.parametrize("classes", [10, 300])
+@pytest.mark.parametrize("classes", [10, 300, 70_000])
 @pytest.mark.parametrize("repeated", [(4, 4, 1), (4, 1, 4), (1, 4, 4), (0, 0, 0)])
 def test_a_class_twice_for_one_probe_is_refused(classes: int, repeated: tuple[int, ...]) -> None:
     ballots = BallotFormat("top-k", 2, classes, 3)
     thirds = np.full(6, 1 / 3, "<f4").tobytes()
-    kind = "<u1" if classes <= 256 else "<u2"
-    assert refusal(ballots, np.array([[7, 8, 9], repeated], kind).tobytes() + thirds) == "ballot-class"
+    each = index_bytes(classes)
+    assert refusal(ballots, to_bytes(np.array([[7, 8, 9], repeated]), each) + thirds) == "ballot-class"
     # The same class for two probes is no repetition.
-    assert ballots.decode(np.array([[7, 8, 9], [9, 8, 7]], kind).tobytes() + thirds) is not None
+    assert ballots.decode(to_bytes(np.array([[7, 8, 9], [9, 8, 7]]), each) + thirds) is not None
 
 
 @pytest.mark.parametrize("form", ["byte", "packed", "coded"])
@@ -317,3 +328,14 @@ def test_a_model_that_has_diverged_has_no_ballot(bad: float) -> None:
     soft[1, 2] = likeliest[2, 1] = bad
     assert not BallotFormat.can_encode(soft)
     assert not BallotFormat.can_encode((indices, likeliest))
+
+
+@pytest.mark.parametrize(
+    ("classes", "each"), [(255, 1), (256, 2), (65_535, 2), (65_536, 3), (2**24 - 1, 3), (2**24, 4)]
+)
+@pytest.mark.parametrize("form", ["byte", "packed", "coded"])
+def test_no_opinion_comes_back_where_it_takes_a_byte_more(form: Form, classes: int, each: int) -> None:
+    ballots = BallotFormat(form, 5, classes, abstains=True)
+    votes = np.array([0, classes, classes - 1, classes, 1])
+    np.testing.assert_array_equal(ballots.decode(ballots.encode(votes)), votes)
+    assert form != "byte" or ballots.largest == 5 * each

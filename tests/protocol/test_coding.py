@@ -5,15 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p2p_tally.errors import BallotError
 from p2p_tally.protocol.bits import BitReader, BitWriter
 from p2p_tally.protocol.coding import PACKED, decode_coded, encode_coded
 from p2p_tally.protocol.enumerative import MOST_VOTES
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size
-from p2p_tally.protocol.predictive import Scheme, decode_predictive, encode_predictive
+from p2p_tally.protocol.predictive import Scheme, decode_predictive, encode_predictive, is_possible
 from p2p_tally.protocol.predictive_choice import likely_smallest
 from p2p_tally.protocol.rans import SymbolReader, Table, encode_symbols
 
-class_counts = st.sampled_from([2, 3, 10, 16, 17, 256, 257, 2048, 65_536]) | st.integers(2, 65_536)
+class_counts = st.sampled_from([2, 3, 10, 16, 17, 256, 257, 2048, 65_536, 65_537, 70_000]) | st.integers(2, 2**17)
 
 
 @st.composite
@@ -45,7 +46,7 @@ def test_coded_votes_come_back_and_cost_at_most_a_byte_over_packed(case):
     np.testing.assert_array_equal(decoded, votes)
 
 
-@given(st.integers(2, 65_536), st.data())
+@given(st.integers(2, 65_536) | st.integers(2, 2**24), st.data())
 @settings(max_examples=150, deadline=None)
 def test_any_few_votes_come_back(classes, data):
     index = st.integers(0, classes - 1)
@@ -73,6 +74,8 @@ def test_every_scheme_brings_every_vote_back_whichever_is_smallest(scheme, case)
     labels = np.full(len(votes), -1) if labels is None else labels
     if (votes == labels).all():
         return  # ranked, always
+    if not is_possible(scheme, labels, classes):
+        return  # refused: a test below
     ballot = encode_predictive(scheme, votes, classes, labels)
     assert ballot[0] == scheme
     np.testing.assert_array_equal(decode_predictive(ballot, classes, labels), votes)
@@ -105,7 +108,51 @@ def test_symbols_of_any_table_come_back(weights, seed):
     assert reader.finish() == 0
 
 
-def test_the_table_of_all_classes_there_can_be():
+def test_a_table_holds_no_more_symbols_than_two_bytes_name():
+    with pytest.raises(ValueError, match="a table of 65537 symbols"):
+        Table(np.ones(65_537, dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    ("classes", "unlabelled", "possible"), [(65_536, 1, True), (65_537, 0, True), (65_537, 1, False)]
+)
+def test_classes_that_are_equally_likely_must_fit_a_table(classes, unlabelled, possible):
+    labels = np.arange(100) * 600
+    labels[:unlabelled] = -1
+    votes = np.where(np.arange(100) % 3 == 0, classes - 1, labels)
+    votes[:unlabelled] = 7
+    assert is_possible(Scheme.LABEL_EVEN, labels, classes) == possible
+    if possible:
+        ballot = encode_predictive(Scheme.LABEL_EVEN, votes, classes, labels)
+        np.testing.assert_array_equal(decode_predictive(ballot, classes, labels), votes)
+    else:
+        assert likely_smallest(votes, classes, labels) != Scheme.LABEL_EVEN
+        with pytest.raises(BallotError, match="scheme 2 for 65537 classes") as refusal:
+            decode_predictive(bytes([Scheme.LABEL_EVEN]) + bytes(40), classes, labels)
+        assert refusal.value.reason == "ballot-code"
+
+
+@pytest.mark.parametrize(("distinct", "predictive"), [(65_536, True), (65_537, False)])
+def test_votes_for_more_classes_than_a_table_holds_are_packed(distinct, predictive):
+    votes = np.concatenate([np.zeros(200_000, dtype=np.int64), np.arange(distinct)])
+    ballot = encode_coded(votes, 2**17, None)
+    assert (ballot[0] == Scheme.PLAIN) == predictive
+    assert (ballot[0] == PACKED) != predictive
+    np.testing.assert_array_equal(decode_coded(ballot, len(votes), 2**17, None), votes)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_votes_of_the_most_classes_there_can_be(labelled):
+    rng = np.random.default_rng(8)
+    labels = rng.choice([0, 65_535, 65_536, 2**24 - 1], 400)
+    votes = np.where(rng.random(400) < 0.5, labels, np.roll(labels, 1))
+    known = labels if labelled else None
+    ballot = encode_coded(votes, 2**24, known)
+    assert len(ballot) < 200  # of 1,200 packed
+    np.testing.assert_array_equal(decode_coded(ballot, 400, 2**24, known), votes)
+
+
+def test_the_largest_table_there_can_be():
     table = Table(np.ones(65_536, dtype=np.int64))
     symbols = np.array([0, 65_535, 32_768])
     assert SymbolReader(table, encode_symbols(table, symbols)).take(3).tolist() == symbols.tolist()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p_tally.errors import BallotError
+from p2p_tally.protocol.bits import BitWriter
 from p2p_tally.protocol.coding import decode_coded, encode_coded
 from p2p_tally.protocol.enumerative import FIRST_BYTE, encode_ranked
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size
@@ -38,7 +39,7 @@ first_bytes = st.sampled_from([b"", *(bytes([first]) for first in range(FIRST_BY
     first_bytes,
     st.binary(max_size=400),
     st.integers(0, 400),
-    st.sampled_from([2, 3, 10, 17, 2048, 65_536]),
+    st.sampled_from([2, 3, 10, 17, 2048, 65_536, 70_000]),
     st.integers(0, 1000),
 )
 @settings(max_examples=600, deadline=None)
@@ -122,9 +123,19 @@ def test_padding_bits_are_checked():
     assert refusal.value.reason == "ballot-padding"
 
 
-def test_memory_follows_count_and_classes_whatever_the_bytes_say():
+def test_a_table_of_more_symbols_than_two_bytes_name_is_refused():
+    bits = BitWriter()
+    bits.number(65_537, (100_000).bit_length())
+    bits.rice(np.zeros(65_537, dtype=np.int64))
+    with pytest.raises(BallotError, match="a table of 65537 of 100000 classes") as refusal:
+        decode_coded(bytes([Scheme.PLAIN]) + bits.to_bytes(), 70_000, 100_000, None)
+    assert refusal.value.reason == "ballot-code"
+
+
+@pytest.mark.parametrize("classes", [65_536, 2**20])
+def test_memory_follows_count_and_classes_whatever_the_bytes_say(classes):
     rng = np.random.default_rng(6)
-    count, classes = 8192, 65_536
+    count = 8192
     labels = rng.integers(0, classes, count)
     loud = [bytes([scheme]) + rng.bytes(2 * count) for scheme in Scheme]
     loud += [bytes([scheme]) + b"\xff" * 2 * count for scheme in Scheme]

@@ -91,6 +91,16 @@ def test_what_small_classes_have_together_is_kept() -> None:
     assert rounded(rows, "int8")[0, 0] == 0.5
 
 
+@pytest.mark.parametrize("precision", ROUNDED)
+def test_many_classes_that_each_have_next_to_nothing(precision: Precision) -> None:
+    """A half float rounds 3.6 x 2^-24 up to 4 x 2^-24: the sum as it is written is 1.1, and is divided out."""
+    rows = np.full((1, 2**22), 3.6 * 2.0**-24, np.float32)
+    rows[0, 0] = 0.1
+    found = read(write(rows, precision), precision, 2**22)
+    assert found.tobytes() == rounded(rows, precision).tobytes()
+    np.testing.assert_allclose(found.sum(dtype=np.float64), 1, atol=1e-3)
+
+
 def test_long_tables_are_written_block_by_block() -> None:
     rows = made_up(300, 1000, 2.0, 5)  # more than one block
     assert write(rows, "int8") == b"".join(write(row[None], "int8") for row in rows)

@@ -118,6 +118,7 @@ class DataOptions:
     seed: int = 0
     for_probes: bool = False  # the caller wants a probe pool: a source may give that instead of a task
     task: Source | None = None  # then: the task that the probes are for
+    for_use: bool = False  # the caller has a trained model: inputs alone will do
     root: Path | None = None  # folder of the named data sets
     download: bool = False  # fetch a named data set that is not in that folder
     vocabulary: int = 2048  # text: tokens that the tokenizer knows

@@ -26,8 +26,8 @@ CHANNELS = {channels: PerChannel((0.5,) * channels, (0.25,) * channels) for chan
 def load(argument: str, options: DataOptions) -> Source:
     flag = f"--{'probes' if options.for_probes else 'data'} npz:{argument}"
     arrays = _read(Path(argument), flag)
-    if options.for_probes and "x" in arrays:
-        return _probes(arrays, flag)
+    if (options.for_probes or options.for_use) and "x" in arrays:
+        return _inputs_alone(arrays, flag)
     missing = [name for name in ("x_train", "y_train", "x_test", "y_test") if name not in arrays]
     if missing:
         raise DataError(f"{flag}: has no array {missing[0]!r}; found {', '.join(sorted(arrays)) or 'none'}")
@@ -51,7 +51,7 @@ def load(argument: str, options: DataOptions) -> Source:
     )
 
 
-def _probes(arrays: dict[str, np.ndarray], flag: str) -> Source:
+def _inputs_alone(arrays: dict[str, np.ndarray], flag: str) -> Source:
     x = _inputs(arrays, "x", flag)
     y = _labels(arrays, "y", flag) if "y" in arrays else None
     if y is not None:
@@ -109,7 +109,7 @@ def _same_length(x: torch.Tensor, y: torch.Tensor, split: str, flag: str) -> Non
 
 def _few_enough(classes: int, flag: str) -> None:
     if classes > MAX_CLASSES:
-        raise DataError(f"{flag}: {classes} classes; accepted is at most {MAX_CLASSES} (a vote is one or two bytes)")
+        raise DataError(f"{flag}: {classes} classes; accepted is at most {MAX_CLASSES} (a vote is at most three bytes)")
 
 
 SOURCES = {"npz": load}

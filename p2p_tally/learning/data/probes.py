@@ -34,6 +34,7 @@ class ProbePool:
     seed: int
     anchor: Examples | None = None
     anchor_per_round: int = 0
+    hidden: bool = False  # the labels are not to be used
 
     def __post_init__(self) -> None:
         if self._from_pool > len(self.examples):
@@ -53,6 +54,8 @@ class ProbePool:
     @property
     def labelled(self) -> bool:
         """Whether a sample has labels: all of its probes, or those of the anchor."""
+        if self.hidden:
+            return False
         return self.anchor is not None or self.examples.take(torch.zeros(1, dtype=torch.int64))[1] is not None
 
     @property
@@ -63,7 +66,7 @@ class ProbePool:
         """The probes of one round, S_r: inputs [B, ...] and labels, the same at every peer."""
         x, y = self.examples.take(_draw(len(self.examples), self._from_pool, self.seed, round))
         if self.anchor is None:
-            return x, y
+            return x, None if self.hidden else y
         first_x, first_y = self.anchor.take(
             _draw(len(self.anchor), self.anchor_per_round, self.seed, round, "anchor probes")
         )
@@ -88,18 +91,23 @@ class ProbePool:
 
     def digest(self) -> Digest:
         """What two peers compare to know that they vote on the same probes."""
-        parts = [part for examples in (self.anchor, self.examples) if examples is not None for part in _parts(examples)]
+        parts = [
+            part
+            for examples in (self.anchor, self.examples)
+            if examples is not None
+            for part in _parts(examples, labels=not self.hidden)
+        ]
         return digest(*(part.encode() for part in parts))
 
 
-def _parts(examples: Examples) -> Iterator[Digest]:
+def _parts(examples: Examples, *, labels: bool) -> Iterator[Digest]:
     """A digest for every few examples: a pool of a hundred thousand images is never copied whole."""
     for start in range(0, len(examples), HASHED_AT_ONCE):
         x, y = examples.take(torch.arange(start, min(start + HASHED_AT_ONCE, len(examples))))
         yield digest(
             f"{x.dtype}{tuple(x.shape)}".encode(),
             x.numpy().tobytes(),
-            b"" if y is None else y.numpy().tobytes(),
+            b"" if y is None or not labels else y.numpy().tobytes(),
         )
 
 

@@ -4,6 +4,7 @@ The tokenizer is trained on the training split once. It and the tokens are kept 
 vocabulary size, so a second start only maps them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from p2p_tally.ids import digest
 from p2p_tally.learning.data import DataOptions, Loader, Source, wikitext
 from p2p_tally.learning.data.files import cached_folder, mapped
 from p2p_tally.learning.data.tokenizer import Tokenizer
-from p2p_tally.learning.data.tokens import LastWindows, every_window, side_by_side
+from p2p_tally.learning.data.tokens import LastWindows, TokenExamples, every_window, side_by_side
 
 # The last tenth of a single file is the test set.
 TEST_SHARE = 10
@@ -47,21 +48,21 @@ class Corpus:
     test: str
 
 
-def load_wikitext2(argument: str, options: DataOptions) -> Source:
+def wikitext2_corpus(argument: str, options: DataOptions) -> Corpus:
     if argument:
         raise ConfigError(f"{options.flag} wikitext2:{argument}: wikitext2 takes no argument; see text:FILE")
     root = options.need_root("wikitext2")
     train, test = wikitext.find(root, options.download, f"{options.flag} wikitext2")
-    return _load(Corpus(f"{options.flag} wikitext2", root, read_text(train), read_text(test)), options)
+    return Corpus(f"{options.flag} wikitext2", root, read_text(train), read_text(test))
 
 
-def load_file(argument: str, options: DataOptions) -> Source:
+def file_corpus(argument: str, options: DataOptions) -> Corpus:
     if not argument:
         raise ConfigError(f"{options.flag} text: accepted is text:FILE")
     path = Path(argument)
     text = read_text(path)
     cut = len(text) - len(text) // TEST_SHARE
-    return _load(Corpus(f"{options.flag} text:{path}", options.root or path.parent, text[:cut], text[cut:]), options)
+    return Corpus(f"{options.flag} text:{path}", options.root or path.parent, text[:cut], text[cut:])
 
 
 def read_text(path: Path) -> str:
@@ -73,8 +74,19 @@ def read_text(path: Path) -> str:
         raise DataError(f"{path}: not UTF-8 text: byte {error.start} is {error.object[error.start]:#x}") from None
 
 
-def _load(corpus: Corpus, options: DataOptions) -> Source:
-    return _probes(corpus, options) if options.for_probes else _task(corpus, options)
+def test_windows(corpus: Corpus, tokenizer: Tokenizer, context: int) -> TokenExamples:
+    """The test text in the tokens of another text's tokenizer, in the windows in which a run is tested."""
+    tokens = tokenizer.encode(corpus.test)
+    _long_enough(len(tokens), "tokens", "test", corpus, context)
+    return side_by_side(tokens, context)
+
+
+def _loader(read: Callable[[str, DataOptions], Corpus]) -> Loader:
+    def load(argument: str, options: DataOptions) -> Source:
+        corpus = read(argument, options)
+        return _probes(corpus, options) if options.for_probes else _task(corpus, options)
+
+    return load
 
 
 def _task(corpus: Corpus, options: DataOptions) -> TextSource:
@@ -82,7 +94,7 @@ def _task(corpus: Corpus, options: DataOptions) -> TextSource:
     if not LEAST_VOCABULARY <= vocabulary <= MAX_CLASSES:
         raise ConfigError(
             f"--vocabulary {vocabulary}: accepted is {LEAST_VOCABULARY} (every byte) to {MAX_CLASSES} (a vote is at "
-            "most two bytes)"
+            "most three bytes)"
         )
     for split, text in (("training", corpus.train), ("test", corpus.test)):
         # A token is at least a byte, so this is sure before anything is tokenised.
@@ -137,4 +149,6 @@ def _long_enough(length: int, unit: str, split: str, corpus: Corpus, context: in
         )
 
 
-SOURCES: dict[str, Loader] = {"wikitext2": load_wikitext2, "text": load_file}
+CORPORA = {"wikitext2": wikitext2_corpus, "text": file_corpus}
+
+SOURCES = {name: _loader(read) for name, read in CORPORA.items()}

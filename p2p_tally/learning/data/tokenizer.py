@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from p2p_tally.errors import ConfigError, DataError
-from p2p_tally.learning.data.tokens import TOKEN
+from p2p_tally.learning.data.tokens import token_type
 
 # Lines encoded at a time: enough to keep all cores busy, few enough to hold.
 LINES_AT_ONCE = 10_000
@@ -47,14 +47,24 @@ class Tokenizer:
     def load(cls, path: Path) -> "Tokenizer":
         return cls(_library(str(path)).Tokenizer.from_file(str(path)))
 
+    @classmethod
+    def parse(cls, text: str, source: str) -> "Tokenizer":
+        """From its own JSON, which may be anybody's. `source`: where it is from, for messages."""
+        library = _library(source)
+        try:
+            return cls(library.Tokenizer.from_str(text))
+        except Exception as error:  # the library raises no class of its own
+            raise DataError(f"{source}: its tokenizer cannot be read ({' '.join(str(error).split())[:200]})") from None
+
     def save(self, path: Path) -> None:
         self._inner.save(str(path))
 
     def encode(self, text: str) -> np.ndarray:
         lines = _lines(text)
-        parts = [np.empty(0, TOKEN)]
+        kind = token_type(len(self))
+        parts = [np.empty(0, kind)]
         while some := list(islice(lines, LINES_AT_ONCE)):
-            parts += [np.array(line.ids, TOKEN) for line in self._inner.encode_batch_fast(some)]
+            parts += [np.array(line.ids, kind) for line in self._inner.encode_batch_fast(some)]
         return np.concatenate(parts)  # [n]
 
     def decode(self, tokens: np.ndarray) -> str:

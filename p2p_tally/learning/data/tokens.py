@@ -8,15 +8,17 @@ from torch import Tensor
 
 from p2p_tally.errors import ConfigError
 
-# Two bytes name every token, and every class of a vote.
-TOKEN = np.uint16
+
+def token_type(vocabulary: int) -> type[np.unsignedinteger]:
+    """The type that tokens are kept in: two bytes each where these name all of them, else four."""
+    return np.uint16 if vocabulary <= 1 << 16 else np.uint32
 
 
 @dataclass(frozen=True)
 class TokenExamples:
     """Windows of `context` tokens, and for each position the token that follows it. The tokens are shared, mapped."""
 
-    tokens: np.ndarray  # [n], uint16
+    tokens: np.ndarray  # [n], of token_type
     context: int
     stride: int  # from one window's first token to the next's; `context`: windows do not overlap
     count: int  # windows, from the first token on

@@ -8,11 +8,11 @@ from functools import cache
 
 import torch
 from torch import nn
-from torch.func import replace_all_batch_norm_modules_
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.architectures import name_of, shown
+from p2p_tally.learning.norms import keep_no_averages
 from p2p_tally.own_objects import import_object
 
 # (shape of one input, classes, federation for width and depth) -> module giving logits [..., C]
@@ -33,6 +33,13 @@ def build(federation: Federation, default: str, input_shape: tuple[int, ...], cl
 
     `federation` as architectures.of_rank gives it: its model is one item.
     """
+    model = construct(federation, default, input_shape, classes, seed)
+    keep_no_averages(model)
+    return model
+
+
+def construct(federation: Federation, default: str, input_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """The same as its own code makes it: its BatchNorm layers keep running averages."""
     item = federation.model
     name = name_of(item) if isinstance(item, str) else ""
     name = default if name == "auto" else name
@@ -47,8 +54,6 @@ def build(federation: Federation, default: str, input_shape: tuple[int, ...], cl
         else:
             accepted = ", ".join(sorted(models()))
             raise ConfigError(f"--model {name}: accepted is auto, {accepted} or package.module:function")
-    # Batch statistics are used throughout: running statistics differ from peer to peer, and no merge averages them.
-    replace_all_batch_norm_modules_(model)
     return model
 
 

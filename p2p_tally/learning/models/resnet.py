@@ -1,6 +1,6 @@
 """ResNet-18 as torchvision has it, its 7 x 7 stem included: 11,181,642 parameters for 10 classes.
 
-Its batch normalisation keeps no running statistics: `models.build` sees to that for every model.
+Its batch normalisation keeps no running averages: `models.build` sees to that for every model.
 """
 
 from torch import nn

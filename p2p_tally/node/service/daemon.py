@@ -18,15 +18,18 @@ import torch
 
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.errors import ConfigError
-from p2p_tally.ids import NodeName, digest, in_order, node_name
+from p2p_tally.ids import NodeName, digest, file_name, in_order, node_name
 from p2p_tally.json_lines import LineFile, json_value
 from p2p_tally.learning.architectures import items_of
 from p2p_tally.learning.graph import check_graph, make_topology, merge_ring
 from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.schedule import begin_alike
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
-from p2p_tally.node.formats import ballot_format, message_limits
+from p2p_tally.learning.start import frozen_digest
+from p2p_tally.node.formats import ballot_format, check_sendable, message_limits
 from p2p_tally.node.links.addresses import Address, parse_address, parse_peers
 from p2p_tally.node.links.known_graph import NEIGHBOURS, KnownGraph
+from p2p_tally.node.links.link import CAP
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.service.admin import Admin
@@ -182,11 +185,17 @@ class Daemon:
         values["probe set"] = self.task.probes.digest()[:16]
         if federation.merge_every:
             values["parameters"] = f"{len(self.learner.parameters)} ({self.learner.parameters.schema[:16]})"
+            frozen = frozen_digest(self.learner.model)
+            if frozen is not None:
+                values["frozen parameters"] = frozen[:16]
+        if federation.init is not None and begin_alike(federation):
+            values["first parameters"] = self.learner.parameters.sha256()[:16]
         return agreed_fields(values)
 
     def _limits(self) -> Limits:
         """The limits for frames. The transport needs them before the node is made."""
         ballots = ballot_format(self.task.federation, self.task.probes.votes_per_round, self.task.classes)
+        check_sendable(self.task.federation, ballots, CAP)
         return message_limits(self.task.federation, ballots, len(self.topology.members))
 
     def hello(self) -> Hello:
@@ -318,8 +327,3 @@ class Daemon:
             "wire_bytes": self.recorder.wire_bytes,
             "missed": sum(node.step.roster.missed.values()),
         }
-
-
-def file_name(name: NodeName) -> str:
-    """A node's name as part of a path."""
-    return name.replace(":", "_")

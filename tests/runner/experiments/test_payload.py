@@ -143,9 +143,18 @@ def test_every_preset_loads_and_counts(preset: str) -> None:
         assert counted.sent_bytes >= 0
 
 
-# Experiments on digits are small as they are.
-DIGITS = {name for name in preset_names() if load_experiment(name).cells[0].federation.data == "digits"}
-FULL = [name for name in preset_names() if name not in DIGITS and not name.endswith("-small")]
+def data_of(preset: str) -> str:
+    return str(load_experiment(preset).cells[0].federation.data)
+
+
+# Experiments on digits and on frozen features are small as they are.
+FULL = [
+    name
+    for name in preset_names()
+    if not name.endswith(("-small", "-text"))
+    and data_of(name) != "digits"
+    and not data_of(name).startswith("features:")
+]
 
 
 @pytest.mark.parametrize("preset", FULL)
@@ -162,6 +171,59 @@ def test_a_small_twin_is_the_full_one_with_its_rounds_in_proportion(preset: str)
         assert one.kl_decay == 10 * other.kl_decay
         assert one.warmup is None or one.warmup == 10 * other.warmup
         assert one.merge_every in (None, 0, 1) or one.merge_every == 10 * other.merge_every
+
+
+# Large grids, with a third of the paper's rounds.
+SHORTER = {"fedprox", "probe-pools", "probes-per-round"}
+ON_FEATURES = [name for name in preset_names() if name.endswith("-features")]
+
+
+@pytest.mark.parametrize("preset", [name for name in FULL if name not in ("language-model", "merge-precision")])
+def test_a_twin_on_features_has_the_papers_numbers(preset: str) -> None:
+    full, twin = load_experiment(preset), load_experiment(f"{preset}-features")
+    assert len(twin.cells) == len(full.cells)
+    assert [one.claim for one in twin.findings if one.claim not in {other.claim for other in full.findings}] == []
+    assert len(twin.findings) == len(full.findings)
+    of_the_data = {"data", "probes", "probe_count", "model", "eval_every", "tail"}
+    if preset in SHORTER:
+        assert {cell.federation.rounds for cell in twin.cells} == {1000}
+        of_the_data |= {"rounds", "warmup"}
+    for resnet, head in zip(full.cells, twin.cells, strict=True):
+        assert head.paper == resnet.paper
+        assert head.federation.model_dump(exclude=of_the_data) == resnet.federation.model_dump(exclude=of_the_data)
+        assert head.federation.start == "own"
+        assert str(head.federation.data).startswith("features:")
+        assert head.federation.tail == (100 if preset in SHORTER else head.federation.rounds // 30)
+
+
+@pytest.mark.parametrize("preset", [name for name in ON_FEATURES if name != "recipe-features"])
+def test_the_facts_of_the_presets_on_features_are_those_of_their_heads(preset: str) -> None:
+    from p2p_tally.learning import models
+    from p2p_tally.learning.architectures import of_rank
+
+    for cell in load_experiment(preset).cells:
+        model = models.build(of_rank(cell.federation, 0), "mlp", (256,), cell.facts.classes, 0)
+        assert sum(parameter.numel() for parameter in model.parameters()) == cell.facts.parameters
+        assert cell.facts.classes == (100 if "cifar100" in str(cell.federation.data) else 10)
+
+
+@pytest.mark.parametrize("preset", ["bridge-features", "votes-or-labels-features"])
+def test_cells_on_features_send_what_was_counted(preset: str) -> None:
+    """A few rounds of each on digits."""
+    tiny = {"data": "digits", "model": "mlp", "probe_count": None, "nodes": 3, "rounds": 12, "local_steps": 1}
+    tiny |= {"warmup": 3, "eval_every": 12, "tail": 1, "test_count": 50}
+    for cell in load_experiment(preset).cells:
+        every = cell.federation.merge_every
+        federation = cell.federation.model_copy(update=tiny | {"merge_every": every and max(1, every // 50)})
+        counted = cell_bytes(Cell(cell.name, federation, ByteFacts(classes=10, parameters=4810), "star")).sent_bytes
+        assert counted == pytest.approx(simulate(federation).lines[-1].payload_bytes), cell.name
+
+
+def test_the_skewed_cells_differ_in_the_split_alone() -> None:
+    plain, skewed = (load_experiment(f"votes-or-labels{kind}-features").cells for kind in ("", "-skewed"))
+    assert [cell.name for cell in plain] == [cell.name for cell in skewed]
+    for one, other in zip(plain, skewed, strict=True):
+        assert one.federation.model_copy(update={"partition": "dirichlet:0.1"}) == other.federation
 
 
 def test_the_facts_of_the_small_presets_are_those_of_their_models() -> None:

@@ -14,7 +14,8 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.runner.experiments.experiment import PRESETS, load_experiment, preset_names
 from p2p_tally.runner.report.findings import Comparison, parse_finding
 from p2p_tally.runner.report.results import CellResults, Measured, Results, collect
-from p2p_tally.runner.report.verdicts import STUDENT, Judged, Verdict, judge, on_paper
+from p2p_tally.runner.report.tables import findings_table, summary_table
+from p2p_tally.runner.report.verdicts import MORE_SEEDS, STUDENT, Judged, Verdict, judge, on_paper
 
 CELLS = ["tally", "tally+fa20", "fedavg-fa5", "fedavg-fa20"]
 FIGURES = {"tally": 60.0, "tally+fa20": 72.0, "fedavg-fa5": 55.0, "fedavg-fa20": 50.0}
@@ -105,7 +106,7 @@ def test_a_twin_that_makes_a_claim_anew_has_it_once() -> None:
     assert [one.holds != fulls[one.claim] for one in twin] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("name", [name for name in preset_names() if not name.endswith("-small")])
+@pytest.mark.parametrize("name", [name for name in preset_names() if not name.endswith(("-small", "-features"))])
 def test_a_twin_has_the_findings_of_its_full_experiment_in_its_own_names(name: str) -> None:
     full, small = load_experiment(name), PRESETS / f"{name}-small.toml"
     assert full.question
@@ -237,6 +238,97 @@ def test_without_abs_min_and_max_it_is_students_interval(tails: list[tuple[float
     assert judged.margin == pytest.approx(statistics.fmean(margins), abs=1e-9)
     interval = STUDENT[len(tails) - 2] * statistics.stdev(margins) / len(tails) ** 0.5
     assert judged.noise == pytest.approx(interval, abs=1e-9)
+
+
+def test_seeds_are_paired() -> None:
+    """Worked by hand: the cells move by ten points from seed to seed, their difference is 1, 2 and 3."""
+    found = made_verdict("a.tail > b.tail", a=(51, 62, 73), b=(50, 60, 70))
+    [judged] = found.judged
+    assert (found.outcome, judged.margin) == ("holds", pytest.approx(2))
+    assert judged.noise == pytest.approx(2.920 * 1 / 3**0.5)  # that of independent means would be 17
+
+
+@pytest.mark.parametrize(
+    ("holds", "differences", "wanted"),
+    [
+        # Mean 2, deviation 2. Three seeds: 2.920 x 2 / 1.732 = 3.37; four 2.353 x 2 / 2 = 2.35; five 1.91.
+        ("a.tail > b.tail", (0, 2, 4), 5),
+        ("a.tail < b.tail", (0, 2, 4), 5),
+        ("b.tail > a.tail", (0, 2, 4), 5),
+        ("a.tail > b.tail", (1, 2, 3), None),  # 1.69: decided
+        ("a.tail > b.tail", (-2, 1, 2), MORE_SEEDS),  # mean 0.33, deviation 2.08: ten seeds give 1.21
+        ("a.tail > b.tail", (-1, 0, 1), MORE_SEEDS),  # never
+        # Both must hold, and the second takes more.
+        ("a.tail > b.tail and 2 * a.tail > 2 * b.tail + 3.5", (0, 2, 4), MORE_SEEDS),
+        # The second fails, which five seeds would show; that the first may hold would take more than ten.
+        ("a.tail > b.tail + 1.9 and a.tail > b.tail + 4", (0, 2, 4), 5),
+    ],
+)
+def test_an_undecided_finding_says_how_many_seeds_it_would_take(
+    holds: str, differences: tuple[float, ...], wanted: int | None
+) -> None:
+    b = [10.0 * seed for seed in range(len(differences))]
+    found = made_verdict(holds, a=[base + by for base, by in zip(b, differences, strict=True)], b=b)
+    assert found.seeds_wanted == wanted
+    assert (found.outcome == "undecided") == (wanted is not None)
+
+
+@given(st.lists(st.integers(-40, 40), min_size=2, max_size=9), st.integers(1, 60))
+def test_the_seeds_wanted_are_the_fewest_that_would_do(differences: list[int], above: int) -> None:
+    found = made_verdict(f"a.tail > {above / 4}", a=[difference / 4 for difference in differences])
+    [judged] = found.judged
+    if found.outcome != "undecided":
+        assert found.seeds_wanted is None
+        return
+    deviation = statistics.stdev(differences) / 4
+
+    def decides(seeds: int) -> bool:
+        return STUDENT[seeds - 2] * deviation / seeds**0.5 < abs(judged.margin)
+
+    wanted = found.seeds_wanted
+    assert wanted is not None and len(differences) < wanted <= MORE_SEEDS
+    assert wanted == MORE_SEEDS or decides(wanted)
+    assert not any(decides(seeds) for seeds in range(len(differences), wanted))
+
+
+def test_tables_say_how_many_seeds_it_would_take() -> None:
+    cells = {"a": (0.0, 2.0, 4.0), "b": (-2.0, 1.0, 2.0)}
+    verdicts = [made_verdict(f"{name}.tail > {above}", **cells) for name, above in (("a", 0), ("b", 0), ("a", -9))]
+    told = [row[1] for row in findings_table(verdicts).rows]
+    assert told == [
+        "undecided: would need about 5 seeds",
+        "undecided: would need more than 10 seeds",
+        "**holds**",
+    ]
+    both = [(Results("x", "x", []), verdicts), (Results("y", "y", []), verdicts[1:])]
+    summary = summary_table(both)
+    assert summary.header[2:] == [
+        "findings that hold",
+        "do not hold",
+        "undecided",
+        "of these, beyond 10 seeds",
+        "not run",
+    ]
+    assert [row[2:] for row in summary.rows] == [list("10210"), list("10110"), list("20320")]
+
+
+def test_a_spread_over_seeds_is_surer_with_more_of_them(tmp_path: Path) -> None:
+    results = results_of(tmp_path, (0, 1, 2))
+    cells = {cell.name: cell for cell in results.cells}
+    holds = "tally.tail_std < 2.6 * fedmd.tail_std"
+    one = judge(parse_finding({"claim": "c", "paper": "p", "holds": holds}, list(cells), "here"), cells, {})
+    # Equal deviations s: margin 1.6 s; noise 2 s x sqrt((1 + 2.6^2) / 2 (n - 1)), 2.8 s with three seeds, 1.5 s with 8.
+    assert (one.outcome, one.seeds_wanted) == ("undecided", 8)
+
+
+def test_one_seed_says_nothing_of_how_many_it_would_take(tmp_path: Path) -> None:
+    results = results_of(tmp_path, (0,))
+    cells = {cell.name: cell for cell in results.cells}
+    tail = results.cells[0].metric("tail")
+    assert tail is not None
+    table = {"claim": "c", "paper": "p", "holds": f"tally.tail > {tail.mean - 0.1}"}
+    one = judge(parse_finding(table, list(cells), "here"), cells, {})
+    assert (one.outcome, one.seeds_wanted) == ("undecided", None)
 
 
 def test_a_spread_over_seeds_is_of_the_seeds_that_both_cells_have() -> None:

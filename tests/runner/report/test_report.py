@@ -106,7 +106,9 @@ def test_findings_are_judged_and_counted(bridge: Path, tmp_path: Path) -> None:
     assert "\nA third of the data.\n" in text
     verdicts = [verdict for results in collect([bridge, hybrid]) for verdict in judge_all(results)]
     counts = [sum(one.outcome == outcome for one in verdicts) for outcome in OUTCOMES]
-    assert f"| all |  | {' | '.join(map(str, counts))} |" in text
+    beyond = text.count("undecided: would need more than 10 seeds |")
+    shown = [*counts[:3], beyond, counts[3]]
+    assert f"| all |  | {' | '.join(map(str, shown))} |" in text
     assert all(counts[:2])
     row = next(line for line in text.splitlines() if line.startswith("| It beats FedAvg at the same merge interval"))
     assert "`'tally+fa20'.tail > 'fedavg-fa20'.tail` | **holds** |" in row
@@ -201,3 +203,5 @@ def test_the_command(bridge: Path) -> None:
     bad = subprocess.run([*command, "nowhere"], capture_output=True, text=True, check=False)
     assert bad.returncode == 2
     assert bad.stderr == "p2p-tally: nowhere: no such folder; accepted are folders of runs or of sweeps\n"
+    alone = subprocess.run([*command, str(bridge), "--opening", "x.md"], capture_output=True, text=True, check=False)
+    assert (alone.returncode, alone.stderr) == (2, "p2p-tally: --opening x.md: needs --out FILE, a report to begin\n")

@@ -76,6 +76,8 @@ def assert_same(run: Run, straight: Run) -> None:
         {"method": "diloco"},
         {"merge_precision": "int8"},
         {"merge_when": "drift", "merge_threshold": 1.0, "merge_every": 3},
+        {"calibrate": 1.0, "tally_weights": "reliability", "abstain": 0.5},
+        {"calibrate": 1.0, "tally_weights": "reliability", "topology": "ring"},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

@@ -1,0 +1,47 @@
+"""One peer as a voter: what it takes out of its answers, and what it knows of the other voters. Kept in checkpoints.
+
+The learner has one. The stacked engine has a calibration for many peers at once, and a `Reliability` for each listener.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from p2p_tally.config import Federation
+from p2p_tally.learning.voting.reliability import Reliability, weighs_by_reliability
+from p2p_tally.learning.voting.skew import Calibration, calibration
+
+CALIBRATION = "calibration"
+RELIABILITY = "reliability."
+
+
+class Voter:
+    """What the options --calibrate and --tally-weights reliability keep from round to round; nothing without them."""
+
+    def __init__(self, federation: Federation, classes: int, device: torch.device) -> None:
+        self._calibration: Calibration | None = calibration(classes, federation.calibrate, device=device)
+        self._reliability = Reliability(classes) if weighs_by_reliability(federation) else None
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """The logits [P, C] that an answer is made of."""
+        return logits if self._calibration is None else self._calibration.calibrated(logits)
+
+    def weigh(self, voters: Sequence[int], votes: np.ndarray, labels: np.ndarray | None) -> np.ndarray | None:
+        """The weight of each of the votes [N, P] of voters of these ranks; None: this is not what weighs them."""
+        return None if self._reliability is None else self._reliability.weigh(voters, votes, labels)
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next round depends on, as named tensors."""
+        state = {} if self._calibration is None else {CALIBRATION: self._calibration.mean}
+        if self._reliability is not None:
+            state |= {RELIABILITY + key: value for key, value in self._reliability.state.items()}
+        return state
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        if self._calibration is not None:
+            self._calibration.mean.copy_(state[CALIBRATION])
+        if self._reliability is not None:
+            self._reliability.restore({key: state[RELIABILITY + key] for key in self._reliability.state})
