@@ -48,6 +48,7 @@ class Peer:
 
     presence: Presence = Presence.AWAITED
     playing: bool = False  # it said, over the present link, that it plays rounds
+    began: bool = False  # it, or somebody in its name, said so over any link
     finished: bool = False  # it sent a Bye after the last round
     joined: int = 0  # it plays the rounds after this one
     seen: int = 0  # the highest round that it is known to be in, by what came over its own link; 0: none
@@ -71,7 +72,7 @@ class Peer:
 
     def plays_after(self, round: int) -> None:
         """It said that it plays the rounds after this one."""
-        self.playing = True
+        self.playing = self.began = True
         self.joined = round
         self.on(Event.SPOKE)
 

@@ -14,6 +14,7 @@ from test_faults import FakePeer, ballot, federation_with_fake
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName
+from p2p_tally.node.links.addresses import Address
 from p2p_tally.node.service import startup
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol import frames, start_wait
@@ -142,9 +143,10 @@ async def test_one_that_says_it_has_no_checkpoint_rolls_nobody_back(
 
 @pytest.mark.parametrize("words", [[Here(0)], [Here(0), Bye(0)]], ids=["plays", "leaves"])
 async def test_who_comes_in_a_peers_name_for_a_moment_leaves_nothing_behind(
-    words: list[Message], tmp_path: Path
+    words: list[Message], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node did not wait for the real peer, because somebody had said in its name that it plays."""
+    monkeypatch.setattr(startup, "LAST_DELAY", 20.0)  # on a busy machine the real one may take so long
     federation = small(nodes=3, rounds=6, warmup=0, eval_every=6, merge_every=0)
     daemons = make_daemons(federation, tmp_path, barrier_timeout=20, checkpoint_every=0)
     real, victim, third = daemons
@@ -171,7 +173,31 @@ async def links_of(daemon: Daemon, peers: set[NodeName]) -> None:
             await daemon.transport.change(asyncio.get_running_loop().time() + 0.01)
 
 
-# --- honest nodes that come back
+# --- honest nodes that go, and that come back
+
+
+async def test_one_that_ended_before_the_others_began_costs_them_no_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without votes the first played all its rounds while the other two had no link to each other."""
+    monkeypatch.setattr(startup, "LAST_DELAY", 0.0)
+    federation = small(nodes=3, rounds=3, method="local", eval_every=3)
+    first, second, third = make_daemons(federation, tmp_path, barrier_timeout=3600, checkpoint_every=0)
+    apart = asyncio.Event()
+    dial = second.transport._dial
+
+    async def dials_later(peer: NodeName, address: Address) -> None:
+        if peer == third.name:
+            await apart.wait()
+        await dial(peer, address)
+
+    monkeypatch.setattr(second.transport, "_dial", dials_later)
+    async with asyncio.timeout(60):
+        others = [asyncio.create_task(daemon.run()) for daemon in (second, third)]
+        assert (await first.run())["finished"]
+        apart.set()
+        results = await asyncio.gather(*others)
+    assert all(result["finished"] for result in results)
 
 
 async def killed_and_resumed(daemon: Daemon, round: int) -> tuple[Daemon, dict[str, Any]]:

@@ -135,15 +135,30 @@ async def test_but_not_before_its_time_is_up(patience: float | None) -> None:
     assert await node.begins_after(lambda: None, lambda: node.links.up(A)) == []
 
 
-async def test_one_that_played_and_is_gone_is_given_up_too(caplog: pytest.LogCaptureFixture) -> None:
+def played_and_gone(node: Beginner, peer: NodeName) -> None:
     """It has begun and is gone, at its end or dead; or somebody else came in its name."""
-    node = Beginner(patience=0.0)
-    node.links.up(A)
-    node.roster[A].plays_after(0)
-    node.links.down(A)
-    node.roster[A].on(Event.LINK_DOWN)
+    node.links.up(peer)
+    node.roster[peer].plays_after(0)
+    node.links.down(peer)
+    node.roster[peer].on(Event.LINK_DOWN)
+
+
+async def test_one_that_played_and_is_gone_costs_no_deadline(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(startup, "LAST_DELAY", 0.0)
+    node = Beginner(patience=1e9)
+    played_and_gone(node, A)
     assert await node.begins_after(lambda: node.links.up(B), lambda: node.links.up(C)) == [A]
-    assert [(record.event, record.peer) for record in caplog.records] == [("begun-without", A)]  # type: ignore[attr-defined]
+    assert events(caplog) == [("begun-without", "it is gone: beginning without it")]
+
+
+async def test_but_one_more_attempt_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real peer may not have come yet: whoever said that it plays was somebody else."""
+    monkeypatch.setattr(startup, "LAST_DELAY", 1e9)
+    node = Beginner(patience=1e9)
+    played_and_gone(node, A)
+    assert await node.begins_after(*(lambda peer=peer: node.links.up(peer) for peer in (B, C, A))) == []
 
 
 async def test_who_plays_has_met_its_neighbours_so_they_were_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,9 @@ class Startup:
         """Wait until every neighbour has sent a hello, and log for whom this node waits.
 
         If a majority of the neighbours plays already, this node is late: it waits only a moment for the rest. A
-        neighbour that was seen, by this node or by others, and has gone, gets the usual timeout.
+        neighbour that was seen, by this node or by others, and has gone, gets the usual timeout. If it said that it
+        plays, it has ended or died, and will not come to begin: it gets the time of one more attempt to connect, because
+        somebody else may have said it in its name.
         """
         transport, clock = self._transport, asyncio.get_running_loop().time
         wait = StartWait(clock())
@@ -70,8 +72,9 @@ class Startup:
         if timeout is None:
             return {}
         met = {name: timeout for name, peer in self._transport.peers.items() if peer.met}
+        began = {name: min(timeout, LAST_DELAY) for name in met if self._step.roster[name].began}
         # This node has not met these. If they are alive, the next attempt to reach them may take this much longer.
-        return dict.fromkeys(self._met_by_others(), timeout + LAST_DELAY) | met
+        return dict.fromkeys(self._met_by_others(), timeout + LAST_DELAY) | met | began
 
     def _met_by_others(self) -> set[NodeName]:
         """The neighbours of all peers that play: before a peer plays it has met its neighbours. All peers, if this node
