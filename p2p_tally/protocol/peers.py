@@ -14,6 +14,9 @@ from p2p_tally.protocol.messages import Stage
 # Stages of a merge that carry parameters.
 MERGING = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER)
 
+# How many timeouts a node waits in vain for a peer. Each round in which the peer is in time gives one back.
+MOST_TIMEOUTS = 10.0
+
 
 class Presence(StrEnum):
     AWAITED = "awaited"  # exchanges wait for its messages
@@ -55,12 +58,16 @@ class Peer:
     shown: int = 0  # the highest round of which it sent a vote, an announcement or parameters; 0: none
     withdrawn: int = 0  # the round of the last merge that it gave up; 0: none
     missed: int = 0  # how often its message did not come before the deadline
+    patience: float = MOST_TIMEOUTS  # how many timeouts this node would still wait for it in vain
+    in_time: int = 0  # the highest round of which something came in time
     messages: int = 0  # how many messages came over its link, accepted or not
     vote_missed: bool = False  # where votes are relayed: its last vote did not come in time, over any path
     on_change: Callable[[], None] | None = None  # called when its presence has changed
 
     def on(self, event: Event) -> None:
         before, self.presence = self.presence, NEXT[event][self.presence]
+        if self.presence is Presence.AWAITED and self.patience < 1:
+            self.presence = Presence.SILENT  # whatever it says, until something comes in time
         if event in (Event.LINK_UP, Event.LINK_UP_EARLY, Event.LINK_DOWN):
             # What was learned over a link ends with the link: who comes next in this name may be somebody else.
             self.playing = False
@@ -114,6 +121,20 @@ class Peer:
         self.missed += 1
         self.on(Event.MISSED)
 
+    def kept_waiting(self, timeouts: float) -> bool:
+        """This node has waited so long for something of it that did not come. Returns whether its patience has ended
+        now: it does not wait for this peer again until something comes in time."""
+        before, self.patience = self.patience, max(0.0, self.patience - timeouts)
+        if self.patience < 1:
+            self.on(Event.MISSED)
+        return self.patience < 1 <= before
+
+    def was_in_time(self, round: int) -> None:
+        """Something of this round came in time, over any path."""
+        if round > self.in_time:
+            self.in_time = round
+            self.patience = min(MOST_TIMEOUTS, self.patience + 1)
+
     def vote_came(self) -> None:
         self.vote_missed = False
 
@@ -140,7 +161,7 @@ class Peer:
         return stage is not Stage.ANNOUNCE or self.seen <= round
 
     def relayed_vote_is_awaited(self, round: int) -> bool:
-        return not self.vote_missed and self.joined < round
+        return not self.vote_missed and self.joined < round and self.patience >= 1
 
 
 class Roster(Mapping[NodeName, Peer]):

@@ -6,6 +6,7 @@ Only this module puts the parts of the node together.
 import asyncio
 import json
 import logging
+import math
 import random
 import socket
 import time
@@ -37,7 +38,7 @@ from p2p_tally.node.service.checkpoint import Checkpoints
 from p2p_tally.node.service.metrics import Metrics, NodeCollector
 from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
-from p2p_tally.protocol.deadlines import Deadlines
+from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import agreed_fields, fields_digest
 from p2p_tally.protocol.messages import Hello
@@ -122,8 +123,7 @@ class Daemon:
             lambda: self.transport.kernel_total().wire_sent,
             self._listener(on_line, keep_record),
         )
-        fixed = None if settings.barrier_timeout == "auto" else settings.barrier_timeout
-        deadlines = Deadlines(fixed, automatic=fixed is None)
+        deadlines = self._deadlines()
         self.node = Node(
             self.name,
             self.learner,
@@ -163,6 +163,11 @@ class Daemon:
             return task
         kept = task.federation.model_copy(update={"nodes": federation.nodes, "partition": federation.partition})
         return Task(**{**vars(task), "federation": kept})
+
+    def _deadlines(self) -> Deadlines:
+        fixed = None if self.settings.barrier_timeout == "auto" else self.settings.barrier_timeout
+        longest = self.settings.longest_wait or (LONGEST_WAIT if fixed is None else math.inf)
+        return Deadlines(fixed, automatic=fixed is None, longest=longest)
 
     def _learner(self) -> Learner:
         return make_learner(self.task, self.name, self.settings.rank or 0, pick_device(self.settings.device))

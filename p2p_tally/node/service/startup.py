@@ -49,8 +49,8 @@ class Startup:
 
         If a majority of the neighbours plays already, this node is late: it waits only a moment for the rest. A
         neighbour that was seen, by this node or by others, and has gone, gets the usual timeout. If it said that it
-        plays, it has ended or died, and will not come to begin: it gets the time of one more attempt to connect, because
-        somebody else may have said it in its name.
+        plays, it has ended or died: it gets only the time of one more attempt to connect, because somebody else may
+        have said it in its name.
         """
         transport, clock = self._transport, asyncio.get_running_loop().time
         wait = StartWait(clock())

@@ -85,7 +85,9 @@ class Step:
             )
         )
         self.announcer = Announcer(self.neighbours, topology.varies, transport, outbox, self.votes, position, clock)
-        self.waits = Waits(self.roster, self.votes, transport.received, self.announcer.waiting)
+        self.waits = Waits(
+            self.roster, self.votes, transport.received, self.announcer.waiting, longest=deadlines.longest
+        )
         self.inbox = Inbox(
             self.roster,
             self.votes,
@@ -133,8 +135,9 @@ class Step:
         partners = [peer for peer in self.neighbours(round) if self.roster[peer].is_there]
         without = await self._transport.linked(partners, self._deadlines.timeout())
         for peer in without:
+            self.roster[peer].kept_waiting(1.0)
             self.roster[peer].let_deadline_pass()
-            self.waits.will_not_come(peer)
+            self.waits.will_not_come(peer, "no link")
         if without:
             log.warning("no link to %s in time", ", ".join(without), extra={"event": "missed"})
 
