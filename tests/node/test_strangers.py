@@ -5,16 +5,20 @@ import gc
 import logging
 import socket
 import struct
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import msgpack
 import pytest
 from aiohttp import web
-from conftest import make_daemons, small
+from conftest import make_daemons, run_all, small
 from test_faults import daemon_listens, one_that_listens
 
+from p2p_tally.errors import FrameError
 from p2p_tally.node.links import handshake, strangers
-from p2p_tally.node.links.strangers import BUDGET
+from p2p_tally.node.links.strangers import BUDGET, READ_BYTES, Stranger, Strangers
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.node.service.logs import RationFilter
 
@@ -117,6 +121,30 @@ async def test_nothing_is_kept_of_connections_that_have_ended(tmp_path: Path, pa
         assert sum(type(found) is web.RequestHandler for found in gc.get_objects()) < 10
 
 
+async def test_who_is_refused_and_does_not_answer_holds_no_buffers(tmp_path: Path, patient: None) -> None:
+    """The refusal held the frames that raised it, and with them 100 kB of what reads a hello."""
+    async with one_that_listens(tmp_path) as (_, daemon), aiohttp.ClientSession() as session:
+        links = []
+        for _ in range(5):
+            link = await session.ws_connect(f"http://{daemon.transport.listen}/p2p-tally", autoclose=False)
+            await link.send_bytes(b"nope")
+            while (await link.receive()).type is not aiohttp.WSMsgType.CLOSE:
+                pass
+            links.append(link)  # open, without a word
+        assert daemon.transport.refusals == {"garbage": 5}
+        assert not any(type(found) is msgpack.Unpacker for found in gc.get_objects())
+        assert not any(type(found) is FrameError and found.__traceback__ for found in gc.get_objects())
+        for link in links:
+            await link.close()
+
+
+def test_strangers_are_read_in_small_pieces_through_one_buffer() -> None:
+    """Each took up to 256 KiB at once."""
+    them, handlers = Strangers(), lambda: pytest.fail("no request came")
+    first, second = (Stranger(handlers, them).get_buffer(1 << 18) for _ in range(2))
+    assert len(first) == READ_BYTES and first is second
+
+
 async def test_a_page_in_a_browser_is_refused(tmp_path: Path) -> None:
     async with one_that_listens(tmp_path) as (_, daemon), aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
@@ -201,3 +229,46 @@ async def test_a_request_may_come_in_pieces(tmp_path: Path) -> None:
         async with asyncio.timeout(10):
             assert (await reader.readline()).startswith(b"HTTP/1.1 101 ")
         writer.close()
+
+
+# --- on the event loop of daemons
+
+
+def run_on(loop: str, work: Coroutine[Any, Any, None]) -> None:
+    factory = asyncio.new_event_loop if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(work)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_whoever_is_cut_is_gone(loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On uvloop, where daemons run if there is one, no connection was ever ended: its kind was not recognised."""
+    monkeypatch.setattr(strangers, "MOST_FROM_ONE_ADDRESS", 3)
+
+    async def visit() -> None:
+        async with one_that_listens(tmp_path) as (_, daemon):
+            many = [await connect(daemon) for _ in range(5)]
+            assert [await is_cut(reader) for reader, _ in many[:2]] == [True] * 2
+            for said in (b"GET / HTTP/1.1\r\n\r\n", REQUEST + b"X: " + bytes(BUDGET)):
+                reader, writer = await connect(daemon)
+                writer.write(said)
+                assert await is_cut(reader)
+                writer.close()
+            monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.0)
+            reader, writer = await connect(daemon)
+            assert await is_cut(reader)
+            writer.close()
+            for _, writer in many:
+                writer.close()
+
+    run_on(loop, visit())
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_links_carry_what_is_longer_than_a_strangers_buffer(loop: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        results = await run_all(make_daemons(small(nodes=3, rounds=8, merge_every=4), tmp_path, checkpoint_every=0))
+        assert all(result["finished"] and result["missed"] == 0 for result in results)
+        assert all(result["framed_bytes"] > 2 * READ_BYTES for result in results)
+
+    run_on(loop, play())

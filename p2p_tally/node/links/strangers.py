@@ -7,6 +7,7 @@ for a link is passed on to aiohttp; whatever else comes is answered here, which 
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import cast
 
 from aiohttp import web
 
@@ -24,30 +25,33 @@ MOST = 256
 REQUEST_BYTES = 16 * 1024
 BUDGET = REQUEST_BYTES + HELLO_BYTES
 
+# The most bytes that are read at once before the handshake is done. asyncio would take up to 256 KiB from each.
+READ_BYTES = 16 * 1024
+
 PATH = "/p2p-tally"
-_REQUEST = f"GET {PATH} HTTP/1.1".encode()
+_FIRST_LINE = f"GET {PATH} HTTP/1.1\r\n".encode()
 _NOT_FOUND = (
     b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 15\r\n"
     b"Connection: close\r\n\r\np2p-tally node\n"
 )
 
 
-class Stranger(asyncio.Protocol):
-    """One new connection. When its request is complete it gets a handler of aiohttp, which reads on up to the budget,
-    until the handshake is done."""
+class Stranger(asyncio.BufferedProtocol):
+    """One new connection. When its request is complete it gets a handler of aiohttp, which reads on up to the budget.
+    When its handshake is done, the handler takes the connection over."""
 
     def __init__(self, make_handler: Callable[[], web.RequestHandler], strangers: "Strangers") -> None:
         self._make_handler = make_handler
         self._strangers = strangers
         self._handler: web.RequestHandler | None = None
-        self._request = b""  # what has come of the request
-        self._left: int | None = BUDGET  # None: the handshake is done, and messages have their own limits
-        self._transport: asyncio.BaseTransport | None = None
+        self._request = bytearray()  # what has come of the request
+        self._left = BUDGET
+        self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.address = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of asyncio's
         # Kept, to be cancelled: a timer holds on to its connection long after that has ended.
         self._timer = asyncio.get_running_loop().call_later(
             handshake.HANDSHAKE_SECONDS, self._strangers.cut, self, "no handshake in time"
@@ -56,25 +60,26 @@ class Stranger(asyncio.Protocol):
         self.address = str(name[0]) if isinstance(name, tuple) else ""
         self._strangers.add(self)
 
-    def data_received(self, data: bytes) -> None:
-        if self._left is not None:
-            self._left -= len(data)
-            if self._left < 0:  # this is neither read nor answered
-                self._strangers.cut(self, "it sent too much before its handshake")
-                return
-        if self._handler is not None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._strangers.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(self._strangers.buffer[:nbytes])
+        self._left -= nbytes
+        if self._left < 0:  # this is neither read nor answered
+            self._strangers.cut(self, "it sent too much before its handshake")
+        elif self._handler is not None:
             self._handler.data_received(data)
         else:
             self._read_request(data)
 
     def _read_request(self, data: bytes) -> None:
-        end = max(0, len(self._request) - 3)  # the blank line may have come in two parts
+        before = len(self._request)
         self._request += data
-        line, found, _ = self._request.partition(b"\r\n")
-        if (found and line != _REQUEST) or not _REQUEST.startswith(line[: len(_REQUEST)]):
+        if before < len(_FIRST_LINE) and not _FIRST_LINE.startswith(self._request[: len(_FIRST_LINE)]):
             self._answer_not_found()
-        elif b"\r\n\r\n" in self._request[end:]:
-            request, self._request = self._request, b""
+        elif self._request.find(b"\r\n\r\n", max(0, before - 3)) >= 0:  # it may have come in two parts
+            request, self._request = bytes(self._request), bytearray()
             self._handler = self._make_handler()
             self._strangers.handled_by(self._handler, self)
             assert self._transport is not None
@@ -85,17 +90,18 @@ class Stranger(asyncio.Protocol):
 
     def _answer_not_found(self) -> None:
         self._strangers.forget(self)
-        if isinstance(self._transport, asyncio.WriteTransport):
+        if self._transport is not None:
             self._transport.write(_NOT_FOUND)
             self._transport.close()  # nothing more is read
 
     def identified(self) -> None:
-        """The handshake is done: the limits of strangers end."""
-        self._left = None
+        """The handshake is done: the limits of strangers end, and messages have their own."""
         self._stop_timer()
+        if self._transport is not None and self._handler is not None:
+            self._transport.set_protocol(self._handler)
 
     def abort(self) -> None:
-        if isinstance(self._transport, asyncio.WriteTransport):
+        if self._transport is not None:
             self._transport.abort()
 
     def _stop_timer(self) -> None:
@@ -128,6 +134,7 @@ class Strangers:
     """The connections of one node whose peer is not known yet."""
 
     def __init__(self) -> None:
+        self.buffer = memoryview(bytearray(READ_BYTES))  # one for all: what is read is copied out before the next read
         self._open: dict[Stranger, None] = {}  # the oldest first
         self._by_handler: dict[web.RequestHandler, Stranger] = {}
 

@@ -251,16 +251,27 @@ class WebSocketTransport:
             return web.Response(status=404, text="p2p-tally node\n")
         await connection.prepare(request)
         try:
-            link = await shake_hands(connection, self.hello(), self._addresses, dialled=None)
-        except PeerError as error:
-            self._refused(None, error)
-            await refuse(connection, error)
-            return connection
+            link = await self._shake_hands(connection)
         except (OSError, TimeoutError, asyncio.CancelledError):
+            return connection
+        if link is None:
             return connection
         self._strangers.identified(request.protocol)
         await self._serve(link)
         return connection
+
+    async def _shake_hands(self, connection: web.WebSocketResponse) -> Link | None:
+        """The link; None if the handshake was refused."""
+        try:
+            return await shake_hands(connection, self.hello(), self._addresses, dialled=None)
+        except PeerError as error:
+            # Only its text is needed. The frames that raised it hold 100 kB of buffers, for as long as the stranger
+            # does not answer the refusal.
+            refusal = error.with_traceback(None)
+            refusal.__context__ = None
+        self._refused(None, refusal)
+        await refuse(connection, refusal)
+        return None
 
     # --- for both sides
 
