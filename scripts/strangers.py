@@ -73,7 +73,7 @@ async def headers(stream: Stream) -> None:
     """Header lines without end."""
     stream[1].write(REQUEST)
     while True:
-        stream[1].write(b"X-A: " + b"a" * 200 + b"\r\n")
+        stream[1].write((b"X-A: " + b"a" * 200 + b"\r\n") * 40)
         await stream[1].drain()
         await asyncio.sleep(0)  # others have their turn, also while nothing has to be waited for
 
@@ -233,7 +233,11 @@ def cost(kind: str, idle: Node, arguments: argparse.Namespace) -> tuple[float, f
         time.sleep(SETTLE_SECONDS)
         first = count()
         window = idle.watch(arguments.seconds * arguments.turns)
-        made = max(1, count() - first)
+        made = count() - first
+    if made == 0:  # a node that ends no connection would look cheap
+        raise SystemExit(
+            f"{kind}: no new connection in {window.seconds:.0f} s: the node does not end those that it has"
+        )
     return window.megabytes - before, window.used / made, made / window.seconds
 
 

@@ -14,13 +14,16 @@ import msgpack
 import pytest
 from aiohttp import web
 from conftest import make_daemons, run_all, small
-from test_faults import daemon_listens, one_that_listens
+from test_faults import daemon_listens, federation_with_fake, one_that_listens
 
 from p2p_tally.errors import FrameError
+from p2p_tally.ids import NodeName
 from p2p_tally.node.links import handshake, strangers
 from p2p_tally.node.links.strangers import BUDGET, READ_BYTES, Stranger, Strangers
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.node.service.logs import RationFilter
+from p2p_tally.protocol import frames
+from p2p_tally.protocol.messages import Here, Welcome
 
 REQUEST = b"GET /p2p-tally HTTP/1.1\r\nHost: x\r\n"
 
@@ -234,6 +237,34 @@ async def test_a_request_may_come_in_pieces(tmp_path: Path) -> None:
 # --- on the event loop of daemons
 
 
+def masked(payload: bytes) -> bytes:
+    """A frame of a WebSocket, as a client sends it."""
+    length = bytes([128 + len(payload)]) if len(payload) < 126 else b"\xfe" + len(payload).to_bytes(2, "big")
+    return b"\x82" + length + bytes(4) + payload
+
+
+async def messages_right_behind_the_handshake(out: Path) -> None:
+    """A peer may send as soon as it has been welcomed, and on a busy machine all of it is read at once."""
+    async with federation_with_fake(out, nodes=2) as (fake, [daemon]):
+        running = asyncio.create_task(daemon.run())
+        await daemon_listens(daemon)
+        reader, writer = await connect(daemon)
+        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        writer.write(REQUEST + upgrade + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        many = masked(frames.encode(Here(0))) * (4 * BUDGET // 8)
+        writer.write(masked(frames.encode(fake.understudy.hello())) + masked(frames.encode(Welcome())) + many)
+        await writer.drain()
+        known = daemon.node.step.roster[NodeName("node-0")]
+        async with asyncio.timeout(20):
+            while known.messages < 4 * BUDGET // 8:
+                assert not running.done()
+                await asyncio.sleep(0)
+        writer.close()
+        daemon.stop()
+        await running
+
+
 def run_on(loop: str, work: Coroutine[Any, Any, None]) -> None:
     factory = asyncio.new_event_loop if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
@@ -272,3 +303,8 @@ def test_links_carry_what_is_longer_than_a_strangers_buffer(loop: str, tmp_path:
         assert all(result["framed_bytes"] > 2 * READ_BYTES for result in results)
 
     run_on(loop, play())
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_messages_right_behind_the_handshake_are_no_strangers(loop: str, tmp_path: Path) -> None:
+    run_on(loop, messages_right_behind_the_handshake(tmp_path))
