@@ -48,7 +48,7 @@ class Allowance:
 class Doorway:
     """The listening sockets of one node."""
 
-    def __init__(self, sockets: list[socket.socket], make_protocol: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, sockets: list[socket.socket], make_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         self._sockets = sockets
         self._make_protocol = make_protocol
         self._loop = asyncio.get_running_loop()
@@ -113,6 +113,9 @@ class Doorway:
             await self._loop.connect_accepted_socket(self._make_protocol, connection)
         except OSError:  # it has ended already
             connection.close()
+        except asyncio.CancelledError:  # this node ends
+            connection.close()
+            raise
 
 
 async def bind(host: str, port: int) -> list[socket.socket]:

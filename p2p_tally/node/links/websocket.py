@@ -265,10 +265,9 @@ class WebSocketTransport:
         try:
             return await shake_hands(connection, self.hello(), self._addresses, dialled=None)
         except PeerError as error:
-            # Only its text is needed. The frames that raised it hold 100 kB of buffers, for as long as the stranger
-            # does not answer the refusal.
-            refusal = error.with_traceback(None)
-            refusal.__context__ = None
+            # A copy: the frames that raised this one hold 100 kB of buffers, for as long as the stranger does not
+            # answer the refusal.
+            refusal = PeerError(str(error), reason=error.reason)
         self._refused(None, refusal)
         await refuse(connection, refusal)
         return None
