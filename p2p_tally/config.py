@@ -80,6 +80,14 @@ class ServiceSettings(NodeSettings):
         "a positive number of seconds, or auto",
         metavar="S|auto",
     )
+    longest_wait: float | None = option(
+        None,
+        "seconds that no wait for a neighbour exceeds, whatever it sends [default: 600; ten times --barrier-timeout if "
+        "that is a number]",
+        "a positive number of seconds",
+        metavar="S",
+        gt=0,
+    )
     quorum: int | None = option(
         None,
         "least votes, own included, to distill on [default: a majority of the neighbourhood]",

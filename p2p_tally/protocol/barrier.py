@@ -113,6 +113,10 @@ class Barrier:
         """Do not wait for this peer any longer. What it has sent still counts."""
         self._awaited.discard(peer)
 
+    def awaits(self, peer: NodeName) -> bool:
+        """Whether something of this peer is awaited, and has not come."""
+        return self._open is not None and peer in self._awaited and peer not in self._came
+
     @property
     def place(self) -> tuple[Stage, int] | None:
         """The stage and the round that are open now; None if nothing is."""

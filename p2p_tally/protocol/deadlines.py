@@ -1,5 +1,6 @@
 """How long to wait for a neighbour: a pure function of earlier waits."""
 
+import math
 import statistics
 from collections import deque
 from dataclasses import dataclass, field
@@ -12,6 +13,9 @@ LEAST_TIMEOUT = 10.0
 # The timeout is the median plus this many spreads, and at least this many medians.
 SPREADS = 10.0
 MEDIANS = 4.0
+# No wait is longer than this if the timeout is automatic and the operator has not set a limit. Otherwise a peer that
+# sends everything just before the deadline would make the next one longer without end.
+LONGEST_WAIT = 600.0
 # How many waits are remembered. Older ones say little about the network now.
 REMEMBERED = 64
 
@@ -27,10 +31,14 @@ def automatic_timeout(waits: list[float]) -> float:
 
 @dataclass
 class Deadlines:
-    """The timeout of the next wait: fixed, or automatic from earlier waits. None: no timeout (in a simulation)."""
+    """The timeout of the next wait: fixed, or automatic from earlier waits. None: no timeout (in a simulation).
+
+    `longest`: seconds that no timeout, and no wait, may exceed.
+    """
 
     fixed: float | None = None
     automatic: bool = False
+    longest: float = math.inf
     _waits: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     def observe(self, seconds: float) -> None:
@@ -38,4 +46,5 @@ class Deadlines:
         self._waits.append(seconds)
 
     def timeout(self) -> float | None:
-        return automatic_timeout(list(self._waits)) if self.automatic else self.fixed
+        timeout = automatic_timeout(list(self._waits)) if self.automatic else self.fixed
+        return None if timeout is None else min(timeout, self.longest)

@@ -1,6 +1,6 @@
-"""Whether two nodes belong to the same federation, and in which round a node that comes back continues. Pure."""
+"""Whether two nodes belong to the same federation. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from p2p_tally.errors import HandshakeError
@@ -43,30 +43,3 @@ def _check_round(fields: Mapping[str, str], theirs: Hello) -> None:
     last = int(fields.get("rounds", theirs.round))
     if theirs.round > last:
         raise HandshakeError(f"round {theirs.round} of {last}", reason="mismatch")
-
-
-def are_playing(hellos: Sequence[Hello]) -> bool:
-    """Whether the federation is running already, and this node joins it: at least half of the neighbours must say so.
-
-    Fewer are not believed: otherwise one liar could make a node skip rounds.
-    """
-    running = sum(hello.running for hello in hellos)
-    return 0 < len(hellos) <= 2 * running
-
-
-def starting_point(own: Sequence[int], hellos: Sequence[Hello]) -> tuple[int, int]:
-    """Which checkpoint to load, and which round to count as finished, from what the neighbours say.
-
-    If they are running, this node joins after the round that they are in. If all of them start again, it loads the
-    newest checkpoint that all have. 0 means a fresh start; it is always among the checkpoints.
-    """
-    if are_playing(hellos):
-        return max(own), max(*own, majority_round([hello.round for hello in hellos if hello.running]) + 1)
-    common = set(own).intersection(*(hello.checkpoints for hello in hellos))
-    newest = max(common, default=0)
-    return newest, newest
-
-
-def majority_round(rounds: Sequence[int]) -> int:
-    """The highest round that more than half of these have reached: one liar among honest peers changes it little."""
-    return sorted(rounds, reverse=True)[len(rounds) // 2]

@@ -14,6 +14,9 @@ from p2p_tally.protocol.messages import Stage
 # Stages of a merge that carry parameters.
 MERGING = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER)
 
+# How many timeouts a node waits in vain for a peer. Each round in which the peer is in time gives one back.
+MOST_TIMEOUTS = 10.0
+
 
 class Presence(StrEnum):
     AWAITED = "awaited"  # exchanges wait for its messages
@@ -47,20 +50,28 @@ class Peer:
     """What is known of one peer."""
 
     presence: Presence = Presence.AWAITED
-    playing: bool = False  # it said that it plays rounds
+    playing: bool = False  # it said, over the present link, that it plays rounds
+    began: bool = False  # it, or somebody in its name, said so over any link
     finished: bool = False  # it sent a Bye after the last round
     joined: int = 0  # it plays the rounds after this one
     seen: int = 0  # the highest round that it is known to be in, by what came over its own link; 0: none
+    shown: int = 0  # the highest round of which it sent a vote, an announcement or parameters; 0: none
     withdrawn: int = 0  # the round of the last merge that it gave up; 0: none
     missed: int = 0  # how often its message did not come before the deadline
+    patience: float = MOST_TIMEOUTS  # how many timeouts this node would still wait for it in vain
+    in_time: int = 0  # the highest round of which something came in time
     messages: int = 0  # how many messages came over its link, accepted or not
     vote_missed: bool = False  # where votes are relayed: its last vote did not come in time, over any path
     on_change: Callable[[], None] | None = None  # called when its presence has changed
 
     def on(self, event: Event) -> None:
         before, self.presence = self.presence, NEXT[event][self.presence]
+        if self.presence is Presence.AWAITED and self.patience < 1:
+            self.presence = Presence.SILENT  # whatever it says, until something comes in time
         if event in (Event.LINK_UP, Event.LINK_UP_EARLY, Event.LINK_DOWN):
-            self.withdrawn = 0  # what was said of a merge ends with the link that it was said over
+            # What was learned over a link ends with the link: who comes next in this name may be somebody else.
+            self.playing = False
+            self.joined = self.seen = self.shown = self.withdrawn = 0
         if self.presence is not before and self.on_change is not None:
             self.on_change()
 
@@ -68,13 +79,20 @@ class Peer:
 
     def plays_after(self, round: int) -> None:
         """It said that it plays the rounds after this one."""
-        self.playing = True
+        self.playing = self.began = True
         self.joined = round
         self.on(Event.SPOKE)
 
     def joins_after(self, round: int) -> None:
         """The same, known from the handshake or from a relayed message: that does not make it awaited."""
         self.joined = round
+
+    def linked_again(self, finished: int) -> None:
+        """It has a link again after the last one had not been needed; `finished`: the last round that it says to have
+        finished. What came over the earlier link counts only as far as this bears it out."""
+        now = finished + 1
+        self.joined = min(max(finished, self.joined), now)
+        self.seen, self.shown = min(self.seen, now), min(self.shown, now)
 
     def withdrew(self, round: int) -> None:
         self.withdrawn = round
@@ -94,9 +112,28 @@ class Peer:
         self.seen = max(self.seen, round)
         return further
 
+    def show_round(self, round: int) -> bool:
+        """It sent what only a node in this round has to send. Returns whether this is a higher round than was known."""
+        self.shown = max(self.shown, round)
+        return self.note_round(round)
+
     def let_deadline_pass(self) -> None:
         self.missed += 1
         self.on(Event.MISSED)
+
+    def kept_waiting(self, timeouts: float) -> bool:
+        """This node has waited so long for something of it that did not come. Returns whether its patience has ended
+        now: it does not wait for this peer again until something comes in time."""
+        before, self.patience = self.patience, max(0.0, self.patience - timeouts)
+        if self.patience < 1:
+            self.on(Event.MISSED)
+        return self.patience < 1 <= before
+
+    def was_in_time(self, round: int) -> None:
+        """Something of this round came in time, over any path."""
+        if round > self.in_time:
+            self.in_time = round
+            self.patience = min(MOST_TIMEOUTS, self.patience + 1)
 
     def vote_came(self) -> None:
         self.vote_missed = False
@@ -124,7 +161,7 @@ class Peer:
         return stage is not Stage.ANNOUNCE or self.seen <= round
 
     def relayed_vote_is_awaited(self, round: int) -> bool:
-        return not self.vote_missed and self.joined < round
+        return not self.vote_missed and self.joined < round and self.patience >= 1
 
 
 class Roster(Mapping[NodeName, Peer]):

@@ -34,10 +34,22 @@ def test_the_first_of_two_neighbours_to_speak_is_no_majority() -> None:
 def test_who_is_gone_does_not_hold_back_a_node_that_was_left_behind() -> None:
     federation = small(nodes=3, rounds=40)
     node = Exact(prepare(federation), make_topology(federation), "cpu").nodes[0]
+    node.step.roster[NodeName("node-1")].show_round(30)
+    node.step.roster[NodeName("node-2")].show_round(31)
+    node.step.link_down(NodeName("node-2"))  # and what it sent counts no longer
+    node.step.check(3)
+    with pytest.raises(LeftBehind) as behind:
+        node.step.check(4)
+    assert behind.value.theirs == 30
+
+
+def test_words_of_the_only_neighbour_that_is_there_do_not_move_a_node() -> None:
+    federation = small(nodes=3, rounds=40)
+    node = Exact(prepare(federation), make_topology(federation), "cpu").nodes[0]
     node.step.roster[NodeName("node-1")].note_round(30)
     node.step.link_down(NodeName("node-2"))
-    with pytest.raises(LeftBehind):
-        node.step.check(3)
+    for round in range(3, 9):
+        node.step.check(round)
 
 
 @pytest.mark.parametrize("message", [Waiting(30, Stage.VOTE), Here(30)])

@@ -121,7 +121,7 @@ async def test_a_neighbour_may_have_finished_before_the_others_were_all_there(me
     """Where nothing is sent nobody is waited for: node-1 plays to the end while its neighbours wait for node-3."""
     federation = small(nodes=4, method=method, merge_every=0, topology="ring")
     simulated = await asyncio.to_thread(simulate, federation)
-    daemons = make_daemons(federation, tmp_path)
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=2)  # one, from when its neighbours miss it
     waiting = [asyncio.create_task(daemons[rank].run()) for rank in (0, 2)]
     async with asyncio.timeout(30):
         first = await daemons[1].run()

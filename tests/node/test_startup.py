@@ -14,8 +14,9 @@ from p2p_tally.node.position import Position
 from p2p_tally.node.service import startup
 from p2p_tally.node.service.startup import Startup
 from p2p_tally.protocol import start_wait
+from p2p_tally.protocol.majority import Basis, StartingPoint
 from p2p_tally.protocol.messages import Hello
-from p2p_tally.protocol.peers import Roster
+from p2p_tally.protocol.peers import Event, Roster
 from p2p_tally.topologies import Schedule, Topology, build
 
 ME, A, B, C = (NodeName(f"node-{rank}") for rank in range(4))
@@ -52,9 +53,12 @@ class Links:
     def not_up(self) -> set[NodeName]:
         return {name for name, peer in self.peers.items() if peer.state != "up"}
 
+    def needed(self) -> int:
+        return len(self.peers)
+
     def hellos(self) -> list[Hello]:
         return [
-            Hello(1, str(name), round=0, running=running, checkpoints=(0,), neighbours=(), digest="", fields=())
+            Hello(1, str(name), round=7, running=running, checkpoints=(0, 5), neighbours=(), digest="", fields=())
             for name, running in self._running.items()
         ]
 
@@ -72,7 +76,14 @@ class Links:
 class Beginner:
     """A node that is about to begin."""
 
-    def __init__(self, topology: str | Topology = "mesh", patience: float | None = 1000.0, after: int = 0) -> None:
+    def __init__(
+        self,
+        topology: str | Topology = "mesh",
+        patience: float | None = 1000.0,
+        after: int = 0,
+        *,
+        has_played: bool = False,
+    ) -> None:
         self.links: Any = Links()
         self.roster = Roster([A, B, C])
         self.gone: list[NodeName] = []
@@ -80,7 +91,7 @@ class Beginner:
         position = Position(Federation(rounds=10, warmup=0))
         position.move_to(after)
         graph = build(topology, [ME, A, B, C]) if isinstance(topology, str) else topology
-        self.startup = Startup(self.links, graph, step, position, lambda: patience)
+        self.startup = Startup(self.links, graph, step, position, lambda: patience, has_played)
 
     def link_down(self, peer: NodeName) -> None:
         self.gone.append(peer)
@@ -124,11 +135,30 @@ async def test_but_not_before_its_time_is_up(patience: float | None) -> None:
     assert await node.begins_after(lambda: None, lambda: node.links.up(A)) == []
 
 
-async def test_one_that_plays_already_is_not_waited_for_again() -> None:
-    """It has begun and is gone, at its end or dead: it was there."""
-    node = Beginner()
-    node.roster[A].plays_after(0)
-    assert await node.begins_after(lambda: node.links.up(B), lambda: node.links.up(C)) == []
+def played_and_gone(node: Beginner, peer: NodeName) -> None:
+    """It has begun and is gone, at its end or dead; or somebody else came in its name."""
+    node.links.up(peer)
+    node.roster[peer].plays_after(0)
+    node.links.down(peer)
+    node.roster[peer].on(Event.LINK_DOWN)
+
+
+async def test_one_that_played_and_is_gone_costs_no_deadline(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(startup, "LAST_DELAY", 0.0)
+    node = Beginner(patience=1e9)
+    played_and_gone(node, A)
+    assert await node.begins_after(lambda: node.links.up(B), lambda: node.links.up(C)) == [A]
+    assert events(caplog) == [("begun-without", "it is gone: beginning without it")]
+
+
+async def test_but_one_more_attempt_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real peer may not have come yet: whoever said that it plays was somebody else."""
+    monkeypatch.setattr(startup, "LAST_DELAY", 1e9)
+    node = Beginner(patience=1e9)
+    played_and_gone(node, A)
+    assert await node.begins_after(*(lambda peer=peer: node.links.up(peer) for peer in (B, C, A))) == []
 
 
 async def test_who_plays_has_met_its_neighbours_so_they_were_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,8 +198,32 @@ async def test_where_the_graph_changes_they_have_met_those_of_the_round_to_come(
 async def test_who_comes_to_others_at_play_gives_the_rest_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_wait, "LATE_SECONDS", 0.0)
     node = Beginner(patience=None)
-    gone = await node.begins_after(lambda: node.links.up(A, running=False), lambda: node.links.up(B, running=True))
+    gone = await node.begins_after(lambda: node.links.up(A, running=True), lambda: node.links.up(B, running=True))
     assert gone == []  # node-3 may be on its way
+
+
+@pytest.mark.parametrize("others", [[], [(B, False)]])
+async def test_but_one_of_three_that_says_so_is_not_believed(
+    others: list[tuple[NodeName, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_wait, "LATE_SECONDS", 0.0)
+    node = Beginner(patience=0.0)
+    for peer, running in [(A, True), *others]:
+        node.links.up(peer, running=running)
+    with pytest.raises(AssertionError, match="it still waits"):
+        await node.begins_after(*[lambda: None] * 100)
+
+
+async def test_who_has_played_before_waits_for_the_rest_as_for_any_that_were_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has checkpoints: the federation has begun, so those that do not come have died since."""
+    monkeypatch.setattr(startup, "LAST_DELAY", 0.0)
+    node = Beginner(patience=0.0, has_played=True)
+    assert await node.begins_after(lambda: node.links.up(A, running=True)) == [B, C]
+    node = Beginner(patience=0.0, has_played=True)
+    with pytest.raises(AssertionError, match="it still waits"):  # all begin again
+        await node.begins_after(lambda: node.links.up(A), *[lambda: None] * 100)
 
 
 async def test_one_that_somebody_knows_to_be_gone_is_not_waited_for() -> None:
@@ -203,3 +257,57 @@ async def test_the_operator_is_told_for_whom_it_waits_and_why(
         "waiting for node-1 at 127.0.0.1:9000",
         "waiting for node-3 at 127.0.0.1:9000 (nobody listens)",
     ]  # and not again so soon
+
+
+# --- where it begins
+
+
+def test_it_joins_a_majority_that_plays_after_its_present_round() -> None:
+    node = Beginner()
+    node.links.up(A, running=True)
+    node.links.up(B, running=True)
+    assert node.startup.point((0, 5), None) == StartingPoint(5, 8, Basis.PLAYED)
+    node.roster[A].note_round(20)  # what it has sent since its hello
+    assert node.startup.point((0, 5), None) == StartingPoint(5, 8, Basis.PLAYED)
+    node.roster[B].note_round(21)
+    assert node.startup.point((0, 5), 5) == StartingPoint(5, 20, Basis.PLAYED)
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(record.event, record.getMessage()) for record in caplog.records]  # type: ignore[attr-defined]
+
+
+def test_the_operator_is_told_who_is_not_followed(caplog: pytest.LogCaptureFixture) -> None:
+    node = Beginner()
+    node.links.up(A, running=True)
+    assert node.startup.point((0,), None) == StartingPoint(0, 0, Basis.OWN)
+    own = "it is this node's own newest"
+    assert events(caplog) == [
+        ("unconfirmed", f"1 of 3 neighbours play, up to round 8: no majority, going on after round 0, {own}")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "there", "start", "said"),
+    [
+        ((0, 5), [A, B, C], StartingPoint(5, 5, Basis.COMMON), None),
+        ((0, 4), [A, B, C], StartingPoint(4, 5, Basis.MAJORITY), "5, a majority has this checkpoint"),
+        ((0,), [A, B, C], StartingPoint(0, 5, Basis.MAJORITY), "5, a majority has this checkpoint"),
+        ((0, 4), [], StartingPoint(4, 4, Basis.OWN), "4, it is this node's own newest"),
+        ((0,), [], StartingPoint(0, 0, Basis.OWN), None),
+    ],
+)
+def test_the_operator_is_told_where_not_all_have_the_checkpoint(
+    own: tuple[int, ...],
+    there: list[NodeName],
+    start: StartingPoint,
+    said: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = Beginner()
+    for peer in there:
+        node.links.up(peer)
+    assert node.startup.point(own, None) == start
+    text = "no checkpoint of a round that all neighbours have: going on after round"
+    assert events(caplog) == ([] if said is None else [("no-common-round", f"{text} {said}")])
+    assert node.startup.point(own, 3) == StartingPoint(3, 3, Basis.COMMON)  # a launcher knows all checkpoints

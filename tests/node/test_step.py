@@ -57,6 +57,17 @@ def test_a_link_that_the_schedule_made_changes_nothing() -> None:
     assert node.step.roster[A].is_there
 
 
+def test_but_what_it_said_before_is_believed_only_as_far_as_its_hello_goes() -> None:
+    """The last link may have been somebody else's: a claim of a late round would keep this peer out until then."""
+    node = make_node(topology="matchings")
+    node.position.begin_round()
+    node.step.roster[A].plays_after(30)
+    node.step.roster[A].show_round(35)
+    node.step.link_up(A, hello(running=True, round=4))
+    peer = node.step.roster[A]
+    assert (peer.joined, peer.seen, peer.shown) == (5, 5, 5)
+
+
 def test_but_one_that_was_lost_has_missed_something() -> None:
     node = make_node(topology="matchings")
     node.position.begin_round()

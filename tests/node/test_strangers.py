@@ -5,18 +5,25 @@ import gc
 import logging
 import socket
 import struct
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import msgpack
 import pytest
 from aiohttp import web
-from conftest import make_daemons, small
-from test_faults import daemon_listens, one_that_listens
+from conftest import make_daemons, run_all, small
+from test_faults import daemon_listens, federation_with_fake, one_that_listens
 
+from p2p_tally.errors import FrameError
+from p2p_tally.ids import NodeName
 from p2p_tally.node.links import handshake, strangers
-from p2p_tally.node.links.strangers import BUDGET
+from p2p_tally.node.links.strangers import BUDGET, READ_BYTES, Stranger, Strangers
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.node.service.logs import RationFilter
+from p2p_tally.protocol import frames
+from p2p_tally.protocol.messages import Here, Welcome
 
 REQUEST = b"GET /p2p-tally HTTP/1.1\r\nHost: x\r\n"
 
@@ -117,6 +124,30 @@ async def test_nothing_is_kept_of_connections_that_have_ended(tmp_path: Path, pa
         assert sum(type(found) is web.RequestHandler for found in gc.get_objects()) < 10
 
 
+async def test_who_is_refused_and_does_not_answer_holds_no_buffers(tmp_path: Path, patient: None) -> None:
+    """The refusal held the frames that raised it, and with them 100 kB of what reads a hello."""
+    async with one_that_listens(tmp_path) as (_, daemon), aiohttp.ClientSession() as session:
+        links = []
+        for _ in range(5):
+            link = await session.ws_connect(f"http://{daemon.transport.listen}/p2p-tally", autoclose=False)
+            await link.send_bytes(b"nope")
+            while (await link.receive()).type is not aiohttp.WSMsgType.CLOSE:
+                pass
+            links.append(link)  # open, without a word
+        assert daemon.transport.refusals == {"garbage": 5}
+        assert not any(type(found) is msgpack.Unpacker for found in gc.get_objects())
+        assert not any(type(found) is FrameError and found.__traceback__ for found in gc.get_objects())
+        for link in links:
+            await link.close()
+
+
+def test_strangers_are_read_in_small_pieces_through_one_buffer() -> None:
+    """Each took up to 256 KiB at once."""
+    them, handlers = Strangers(), lambda: pytest.fail("no request came")
+    first, second = (Stranger(handlers, them).get_buffer(1 << 18) for _ in range(2))
+    assert len(first) == READ_BYTES and first is second
+
+
 async def test_a_page_in_a_browser_is_refused(tmp_path: Path) -> None:
     async with one_that_listens(tmp_path) as (_, daemon), aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
@@ -164,3 +195,116 @@ def test_a_line_that_a_peer_can_cause_is_rationed(level: int) -> None:
     assert [passes(event="link-up", peer="node-1") for _ in range(3)] == [True, False, False]
     assert passes(event="link-up", peer="node-2")
     assert [passes(event="round") for _ in range(2)] == [True, level < logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"POST /p2p-tally HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n" + bytes(4096),
+        b"GET /p2p-tally-not HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01",
+    ],
+    ids=["another page", "a body", "a longer path", "TLS"],
+)
+async def test_what_is_no_request_for_a_link_is_answered_at_once_and_not_read_on(
+    request_: bytes, tmp_path: Path, patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first line is enough. aiohttp read bodies up to the budget, which took milliseconds each."""
+    async with one_that_listens(tmp_path) as (_, daemon):
+        handlers: list[None] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(daemon.transport, "_server", lambda: handlers.append(None))
+            reader, writer = await connect(daemon)
+            writer.write(request_)
+            assert await is_cut(reader)
+            writer.close()
+        assert not handlers  # aiohttp had no part in it
+
+
+async def test_a_request_may_come_in_pieces(tmp_path: Path) -> None:
+    async with one_that_listens(tmp_path) as (_, daemon):
+        reader, writer = await connect(daemon)
+        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        for byte in REQUEST + upgrade + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n":
+            writer.write(bytes([byte]))
+            await writer.drain()
+        async with asyncio.timeout(10):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 101 ")
+        writer.close()
+
+
+# --- on the event loop of daemons
+
+
+def masked(payload: bytes) -> bytes:
+    """A frame of a WebSocket, as a client sends it."""
+    length = bytes([128 + len(payload)]) if len(payload) < 126 else b"\xfe" + len(payload).to_bytes(2, "big")
+    return b"\x82" + length + bytes(4) + payload
+
+
+async def messages_right_behind_the_handshake(out: Path) -> None:
+    """A peer may send as soon as it has been welcomed, and on a busy machine all of it is read at once."""
+    async with federation_with_fake(out, nodes=2) as (fake, [daemon]):
+        running = asyncio.create_task(daemon.run())
+        await daemon_listens(daemon)
+        reader, writer = await connect(daemon)
+        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        writer.write(REQUEST + upgrade + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        many = masked(frames.encode(Here(0))) * (4 * BUDGET // 8)
+        writer.write(masked(frames.encode(fake.understudy.hello())) + masked(frames.encode(Welcome())) + many)
+        await writer.drain()
+        known = daemon.node.step.roster[NodeName("node-0")]
+        async with asyncio.timeout(20):
+            while known.messages < 4 * BUDGET // 8:
+                assert not running.done()
+                await asyncio.sleep(0)
+        writer.close()
+        daemon.stop()
+        await running
+
+
+def run_on(loop: str, work: Coroutine[Any, Any, None]) -> None:
+    factory = asyncio.new_event_loop if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(work)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_whoever_is_cut_is_gone(loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On uvloop, where daemons run if there is one, no connection was ever ended: its kind was not recognised."""
+    monkeypatch.setattr(strangers, "MOST_FROM_ONE_ADDRESS", 3)
+
+    async def visit() -> None:
+        async with one_that_listens(tmp_path) as (_, daemon):
+            many = [await connect(daemon) for _ in range(5)]
+            assert [await is_cut(reader) for reader, _ in many[:2]] == [True] * 2
+            for said in (b"GET / HTTP/1.1\r\n\r\n", REQUEST + b"X: " + bytes(BUDGET)):
+                reader, writer = await connect(daemon)
+                writer.write(said)
+                assert await is_cut(reader)
+                writer.close()
+            monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.0)
+            reader, writer = await connect(daemon)
+            assert await is_cut(reader)
+            writer.close()
+            for _, writer in many:
+                writer.close()
+
+    run_on(loop, visit())
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_links_carry_what_is_longer_than_a_strangers_buffer(loop: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        results = await run_all(make_daemons(small(nodes=3, rounds=8, merge_every=4), tmp_path, checkpoint_every=0))
+        assert all(result["finished"] and result["missed"] == 0 for result in results)
+        assert all(result["framed_bytes"] > 2 * READ_BYTES for result in results)
+
+    run_on(loop, play())
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_messages_right_behind_the_handshake_are_no_strangers(loop: str, tmp_path: Path) -> None:
+    run_on(loop, messages_right_behind_the_handshake(tmp_path))

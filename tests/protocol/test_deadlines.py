@@ -73,6 +73,19 @@ def test_an_automatic_one_follows_what_was_seen() -> None:
     assert deadlines.timeout() == 20.0  # the old ones are forgotten
 
 
+def test_no_timeout_is_longer_than_the_longest_wait() -> None:
+    deadlines = Deadlines(automatic=True, longest=30.0)
+    assert deadlines.timeout() == 30.0
+    for _ in range(ENOUGH):
+        deadlines.observe(5.0)
+    assert deadlines.timeout() == 20.0
+    for _ in range(REMEMBERED):
+        deadlines.observe(29.0)
+    assert deadlines.timeout() == 30.0
+    assert Deadlines(60.0, longest=30.0).timeout() == 30.0
+    assert Deadlines(longest=30.0).timeout() is None
+
+
 def test_its_size_does_not_follow_the_rounds() -> None:
     deadlines = Deadlines(automatic=True)
     sizes = []

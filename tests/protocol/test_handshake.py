@@ -1,4 +1,4 @@
-"""Whether two nodes belong together, and where one that comes back goes on."""
+"""Whether two nodes belong together."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from p2p_tally.errors import HandshakeError
 from p2p_tally.ids import in_order
 from p2p_tally.protocol.frames import VERSION
-from p2p_tally.protocol.handshake import agreed_fields, check_hello, fields_digest, majority_round, starting_point
+from p2p_tally.protocol.handshake import agreed_fields, check_hello, fields_digest
 from p2p_tally.protocol.messages import Hello
 
 FIELDS = agreed_fields({"method": "tally", "classes": 10, "seed": 0, "alpha": 0.5, "probe set": "ab12"})
@@ -114,85 +114,3 @@ def test_a_round_that_the_run_does_not_have_is_refused() -> None:
     check_hello(own, hello("b", fields=fields, round=40), ["b"])
     with pytest.raises(HandshakeError, match="round 41 of 40"):
         check_hello(own, hello("b", fields=fields, round=41), ["b"])
-
-
-# --- where to go on
-
-
-def waiting(*checkpoints: int) -> Hello:
-    return hello(checkpoints=checkpoints)
-
-
-def running(round: int, *checkpoints: int) -> Hello:
-    return hello(round=round, running=True, checkpoints=checkpoints or (0,))
-
-
-@pytest.mark.parametrize(
-    ("own", "hellos", "load", "round"),
-    [
-        # all fresh
-        ([0], [waiting(0), waiting(0)], 0, 0),
-        ([0], [], 0, 0),
-        # all begin again: the newest that all kept
-        ([0, 5, 10], [waiting(0, 5, 10), waiting(0, 5, 10)], 10, 10),
-        ([0, 5, 10], [waiting(0, 5, 10), waiting(0, 5)], 5, 5),
-        ([0, 5], [waiting(0, 5, 10), waiting(0, 5, 10)], 5, 5),
-        ([0, 5, 10], [], 10, 10),
-        # none in common
-        ([0, 10], [waiting(0, 5), waiting(0, 10)], 0, 0),
-        ([0, 10], [waiting(0, 10), waiting(0)], 0, 0),
-        ([0], [waiting(0, 10), waiting(0, 10)], 0, 0),
-        ([0, 10], [waiting()], 0, 0),  # not even 0, which it should say
-        # some play: after the round that a majority of those is in
-        ([0], [running(7), running(7)], 0, 8),
-        ([0], [running(7)], 0, 8),
-        ([0], [running(0)], 0, 1),
-        ([0, 5], [running(7, 0, 5), waiting(0)], 5, 8),
-        ([0, 5, 6], [running(7), running(8), running(7)], 6, 8),
-        ([0], [running(3), running(900), running(3)], 0, 4),
-        # this node is ahead of them by its own checkpoint
-        ([0, 40], [running(7), running(7)], 40, 40),
-        # what those that wait have kept does not matter while others play
-        ([0, 5], [waiting(0), running(20), running(20)], 5, 21),
-        # who says that it plays, among more that wait, is not believed
-        ([0, 5], [waiting(0, 5), waiting(0, 5), running(2**32 - 1, 0, 5)], 5, 5),
-        ([0], [running(30), *[waiting(0)] * 6], 0, 0),
-    ],
-)
-def test_starting_points(own: list[int], hellos: list[Hello], load: int, round: int) -> None:
-    assert starting_point(own, hellos) == (load, round)
-
-
-@pytest.mark.parametrize(
-    ("rounds", "reached"),
-    [
-        ([4], 4),
-        ([4, 6], 4),
-        ([4, 6, 6], 6),
-        ([4, 4, 6], 4),
-        ([1, 2, 3, 4], 2),
-        ([1, 2, 3, 4, 5], 3),
-        # one liar, of a round far ahead or long past
-        ([5, 5, 999], 5),
-        ([5, 5, 0], 5),
-        ([5, 6, 999], 6),
-        ([5, 6, 0], 5),
-        ([5, 999], 5),
-        ([7, 7, 7, 2**32 - 1], 7),
-    ],
-)
-def test_the_round_of_a_majority(rounds: list[int], reached: int) -> None:
-    assert majority_round(rounds) == reached
-    assert majority_round(rounds[::-1]) == reached
-
-
-@given(st.lists(st.integers(0, 10**6), min_size=1))
-def test_a_majority_has_reached_it_and_none_has_reached_more(rounds: list[int]) -> None:
-    reached = majority_round(rounds)
-    assert sum(round >= reached for round in rounds) > len(rounds) / 2
-    assert sum(round > reached for round in rounds) <= len(rounds) / 2
-
-
-@given(st.lists(st.integers(0, 1000), min_size=2, max_size=9), st.integers(0, 2**32 - 1))
-def test_one_liar_cannot_get_past_the_honest(honest: list[int], lie: int) -> None:
-    assert min(honest) <= majority_round([*honest, lie]) <= max(honest)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from p2p_tally.ids import NodeName
 from p2p_tally.protocol.messages import Stage
-from p2p_tally.protocol.peers import Event, Peer, Presence, Roster
+from p2p_tally.protocol.peers import MOST_TIMEOUTS, Event, Peer, Presence, Roster
 
 A, B, C = (NodeName(name) for name in "abc")
 
@@ -101,6 +101,25 @@ def test_a_merge_given_up_is_forgotten_with_the_link(end: list[Event]) -> None:
     assert peer.is_awaited(Stage.SCATTER, 80)
 
 
+@pytest.mark.parametrize("end", [Event.LINK_DOWN, Event.LINK_UP, Event.LINK_UP_EARLY])
+def test_what_was_learned_over_a_link_ends_with_it(end: Event) -> None:
+    peer = Peer()
+    peer.plays_after(300)
+    peer.show_round(301)
+    peer.withdrew(301)
+    peer.let_deadline_pass()
+    peer.on(end)
+    assert (peer.playing, peer.joined, peer.seen, peer.shown, peer.withdrawn) == (False, 0, 0, 0, 0)
+    assert peer.missed == 1  # this node's own count
+
+
+def test_words_are_seen_and_only_what_it_sends_is_shown() -> None:
+    peer = Peer()
+    assert peer.note_round(7) and (peer.seen, peer.shown) == (7, 0)
+    assert not peer.show_round(6) and (peer.seen, peer.shown) == (7, 6)
+    assert peer.show_round(8) and (peer.seen, peer.shown) == (8, 8)
+
+
 @pytest.mark.parametrize(("stage", "awaited"), [(Stage.ANNOUNCE, False), (Stage.VOTE, True), (Stage.SCATTER, True)])
 def test_one_that_has_sent_something_of_a_later_round_announces_nothing(stage: Stage, awaited: bool) -> None:
     peer = Peer()
@@ -158,3 +177,31 @@ def test_changes_are_counted_where_something_changed() -> None:
     roster[A].on(Event.LINK_DOWN)
     roster[B].said_goodbye(finished=True)
     assert roster.changes == 2
+
+
+@given(st.lists(st.one_of(st.floats(0, 12), st.none()), max_size=80))
+def test_what_a_peer_can_cost_in_vain(waits: list[float | None]) -> None:
+    """In each round it is in time (None), or keeps the node waiting as long as it likes, up to what the node allows."""
+    peer, cost, in_time = Peer(), 0.0, 0
+    for round, timeouts in enumerate(waits, start=1):
+        peer.plays_after(0)
+        if timeouts is None:
+            peer.was_in_time(round)
+            peer.on(Event.SPOKE)
+            in_time += 1
+        elif peer.is_awaited(Stage.VOTE, round):
+            spent = min(timeouts, peer.patience)
+            peer.kept_waiting(spent)
+            cost += spent
+    assert cost <= MOST_TIMEOUTS + in_time + 1e-6
+    assert peer.is_there is (peer.patience >= 1)
+
+
+def test_many_things_in_time_in_one_round_earn_once() -> None:
+    peer = Peer()
+    assert peer.kept_waiting(9.5) and not peer.is_there
+    assert not peer.kept_waiting(0.0)
+    for round in (3, 3, 2):
+        peer.was_in_time(round)
+    assert peer.patience == 1.5
+    assert not peer.relayed_vote_is_awaited(0) and peer.relayed_vote_is_awaited(1)

@@ -1,10 +1,13 @@
 """Connections before the end of their handshake: limited in number, and each limited in time and in bytes.
 
-So the memory that strangers can use is fixed: the number of connections times the bytes of each.
+So the memory that strangers can use is fixed: the number of connections times the bytes of each. Only a whole request
+for a link is passed on to aiohttp; whatever else comes is answered here, which costs a small part of that.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
+from typing import cast
 
 from aiohttp import web
 
@@ -22,44 +25,83 @@ MOST = 256
 REQUEST_BYTES = 16 * 1024
 BUDGET = REQUEST_BYTES + HELLO_BYTES
 
+# The most bytes that are read at once before the handshake is done. asyncio would take up to 256 KiB from each.
+READ_BYTES = 16 * 1024
 
-class Stranger(asyncio.Protocol):
-    """One new connection. It passes bytes on to aiohttp's handler, up to the budget, until its handshake is done."""
+PATH = "/p2p-tally"
+_FIRST_LINE = f"GET {PATH} HTTP/1.1\r\n".encode()
+_NOT_FOUND = (
+    b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 15\r\n"
+    b"Connection: close\r\n\r\np2p-tally node\n"
+)
 
-    def __init__(self, handler: web.RequestHandler, strangers: "Strangers") -> None:
-        self._handler = handler
+
+class Stranger(asyncio.BufferedProtocol):
+    """One new connection. When its request is complete it gets a handler of aiohttp, which reads on up to the budget.
+    When its handshake is done, the handler takes the connection over."""
+
+    def __init__(self, make_handler: Callable[[], web.RequestHandler], strangers: "Strangers") -> None:
+        self._make_handler = make_handler
         self._strangers = strangers
-        self._left: int | None = BUDGET  # None: the handshake is done, and messages have their own limits
-        self._transport: asyncio.BaseTransport | None = None
+        self._handler: web.RequestHandler | None = None
+        self._request = bytearray()  # what has come of the request
+        self._left = BUDGET
+        self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.address = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of asyncio's
         # Kept, to be cancelled: a timer holds on to its connection long after that has ended.
         self._timer = asyncio.get_running_loop().call_later(
-            handshake.HANDSHAKE_SECONDS, self._strangers.cut, self._handler, "no handshake in time"
+            handshake.HANDSHAKE_SECONDS, self._strangers.cut, self, "no handshake in time"
         )
         name = transport.get_extra_info("peername")
         self.address = str(name[0]) if isinstance(name, tuple) else ""
-        self._handler.connection_made(transport)
-        self._strangers.add(self._handler, self)
+        self._strangers.add(self)
 
-    def data_received(self, data: bytes) -> None:
-        if self._left is not None:
-            self._left -= len(data)
-            if self._left < 0:  # this is neither read nor answered
-                self._strangers.cut(self._handler, "it sent too much before its handshake")
-                return
-        self._handler.data_received(data)
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._strangers.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(self._strangers.buffer[:nbytes])
+        self._left -= nbytes
+        if self._left < 0:  # this is neither read nor answered
+            self._strangers.cut(self, "it sent too much before its handshake")
+        elif self._handler is not None:
+            self._handler.data_received(data)
+        else:
+            self._read_request(data)
+
+    def _read_request(self, data: bytes) -> None:
+        before = len(self._request)
+        self._request += data
+        if before < len(_FIRST_LINE) and not _FIRST_LINE.startswith(self._request[: len(_FIRST_LINE)]):
+            self._answer_not_found()
+        elif self._request.find(b"\r\n\r\n", max(0, before - 3)) >= 0:  # it may have come in two parts
+            request, self._request = bytes(self._request), bytearray()
+            self._handler = self._make_handler()
+            self._strangers.handled_by(self._handler, self)
+            assert self._transport is not None
+            self._handler.connection_made(self._transport)
+            self._handler.data_received(request)
+        elif len(self._request) > REQUEST_BYTES:
+            self._strangers.cut(self, "it sent too much before its handshake")
+
+    def _answer_not_found(self) -> None:
+        self._strangers.forget(self)
+        if self._transport is not None:
+            self._transport.write(_NOT_FOUND)
+            self._transport.close()  # nothing more is read
 
     def identified(self) -> None:
-        """The handshake is done: the limits of strangers end."""
-        self._left = None
+        """The handshake is done: the limits of strangers end, and messages have their own."""
         self._stop_timer()
+        if self._transport is not None and self._handler is not None:
+            self._transport.set_protocol(self._handler)
 
     def abort(self) -> None:
-        if isinstance(self._transport, asyncio.WriteTransport):
+        if self._transport is not None:
             self._transport.abort()
 
     def _stop_timer(self) -> None:
@@ -68,49 +110,64 @@ class Stranger(asyncio.Protocol):
             self._timer = None
 
     def eof_received(self) -> bool | None:
-        self._handler.eof_received()
+        if self._handler is not None:
+            self._handler.eof_received()
         return None
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_timer()
-        self._strangers.forget(self._handler)
-        self._handler.connection_lost(exc)
+        self._strangers.forget(self)
+        if self._handler is not None:
+            self._strangers.unhandled(self._handler)
+            self._handler.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        self._handler.pause_writing()
+        if self._handler is not None:
+            self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        self._handler.resume_writing()
+        if self._handler is not None:
+            self._handler.resume_writing()
 
 
 class Strangers:
     """The connections of one node whose peer is not known yet."""
 
     def __init__(self) -> None:
-        self._open: dict[web.RequestHandler, Stranger] = {}  # the oldest first
+        self.buffer = memoryview(bytearray(READ_BYTES))  # one for all: what is read is copied out before the next read
+        self._open: dict[Stranger, None] = {}  # the oldest first
+        self._by_handler: dict[web.RequestHandler, Stranger] = {}
 
-    def add(self, handler: web.RequestHandler, stranger: Stranger) -> None:
+    def add(self, stranger: Stranger) -> None:
         """A new connection. If there are too many now, the oldest is ended."""
-        self._open[handler] = stranger
-        from_its_address = [other for other, known in self._open.items() if known.address == stranger.address]
+        self._open[stranger] = None
+        from_its_address = [other for other in self._open if other.address == stranger.address]
         if len(from_its_address) > MOST_FROM_ONE_ADDRESS:
             self.cut(from_its_address[0], "too many connections from its address")
         elif len(self._open) > MOST:
             self.cut(next(iter(self._open)), "too many connections")
 
+    def handled_by(self, handler: web.RequestHandler, stranger: Stranger) -> None:
+        """Its request is complete, and this handler answers it."""
+        self._by_handler[handler] = stranger
+
     def identified(self, handler: web.RequestHandler) -> None:
         """The handshake is done: this connection belongs to a neighbour."""
-        stranger = self._open.pop(handler, None)
+        stranger = self._by_handler.pop(handler, None)
         if stranger is not None:
+            self.forget(stranger)
             stranger.identified()
 
-    def forget(self, handler: web.RequestHandler) -> None:
-        """The connection has ended."""
-        self._open.pop(handler, None)
+    def unhandled(self, handler: web.RequestHandler) -> None:
+        self._by_handler.pop(handler, None)
 
-    def cut(self, handler: web.RequestHandler, why: str) -> None:
+    def forget(self, stranger: Stranger) -> None:
+        """The connection has ended, or is about to."""
+        self._open.pop(stranger, None)
+
+    def cut(self, stranger: Stranger, why: str) -> None:
         """End a connection, unless its handshake is done."""
-        stranger = self._open.pop(handler, None)
-        if stranger is not None:
+        if stranger in self._open:
+            self.forget(stranger)
             log.warning("a connection cut: %s", why, extra={"event": "stranger", "reason": why})
             stranger.abort()

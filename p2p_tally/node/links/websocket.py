@@ -18,19 +18,19 @@ from aiohttp import web
 from p2p_tally.errors import ConfigError, HandshakeError, PeerError
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.node.links.addresses import Address, why_unreachable
+from p2p_tally.node.links.doorway import Doorway, bind
 from p2p_tally.node.links.handshake import HANDSHAKE_SECONDS, refuse, shake_hands
 from p2p_tally.node.links.http_log import http_log
 from p2p_tally.node.links.link import REFUSED_DELAY, Link, backoff
 from p2p_tally.node.links.sockets import KernelCount, watch_for_silence
 from p2p_tally.node.links.state import LinkState
-from p2p_tally.node.links.strangers import Stranger, Strangers
+from p2p_tally.node.links.strangers import PATH, Stranger, Strangers
 from p2p_tally.node.links.transport import Events, dials
 from p2p_tally.protocol.frames import HELLO_BYTES, Limits
 from p2p_tally.protocol.messages import Hello
 
 log = logging.getLogger(__name__)
 
-PATH = "/p2p-tally"
 # A machine that disappears without closing its connections is noticed after this long.
 SILENCE_SECONDS = 30
 # When a link is closed: how long to wait until the peer has read what is queued.
@@ -68,7 +68,7 @@ class WebSocketTransport:
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers = Strangers()
         self._playing = False
-        self._listener: asyncio.Server | None = None
+        self._doorway: Doorway | None = None
         self._server: web.Server | None = None
         self._session: aiohttp.ClientSession | None = None
 
@@ -76,17 +76,15 @@ class WebSocketTransport:
 
     async def start(self, events: Events) -> None:
         self._events = events
-        loop = asyncio.get_running_loop()
         self._server = web.Server(self._answer, logger=http_log, access_log=None)
         try:
-            if self.inherited is not None:
-                self._listener = await loop.create_server(self._accept, sock=self.inherited)
-            else:
-                self._listener = await loop.create_server(self._accept, self.listen.host, self.listen.port)
+            sockets = [self.inherited] if self.inherited else await bind(self.listen.host, self.listen.port)
+            self._doorway = Doorway(sockets, self._accept)
+            self._doorway.open()
         except OSError as error:
             raise ConfigError(f"--listen {self.listen}: {error.strerror or error}") from None
         if self.listen.port == 0:
-            self.listen = Address(self.listen.host, self._listener.sockets[0].getsockname()[1])
+            self.listen = Address(self.listen.host, self._doorway.port)
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, connect=HANDSHAKE_SECONDS))
         for peer in self.peers:
             self._dial_if_wanted(peer)
@@ -132,8 +130,8 @@ class WebSocketTransport:
     async def close(self) -> None:
         self._closing.set()
         self._changed.set()
-        if self._listener is not None:
-            self._listener.close()
+        if self._doorway is not None:
+            self._doorway.close()
         await asyncio.gather(*(link.finish(CLOSE_SECONDS) for link in list(self.links.values())))
         for task in self._tasks:
             task.cancel()
@@ -148,6 +146,10 @@ class WebSocketTransport:
     def not_up(self) -> set[NodeName]:
         """Neighbours whose links are needed and not up."""
         return {name for name, peer in self.peers.items() if peer.state not in ("up", "idle")}
+
+    def needed(self) -> int:
+        """The number of neighbours whose links are needed, up or not."""
+        return sum(peer.state != "idle" for peer in self.peers.values())
 
     def hellos(self) -> list[Hello]:
         """The hellos of the neighbours with an open link."""
@@ -238,27 +240,37 @@ class WebSocketTransport:
     def _accept(self) -> Stranger:
         """A protocol for a new connection."""
         assert self._server is not None
-        return Stranger(self._server(), self._strangers)
+        return Stranger(self._server, self._strangers)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = web.WebSocketResponse(max_msg_size=self._limit, compress=False, autoclose=False)
         if "Origin" in request.headers:  # a page in somebody's browser; no node sends it
             self._refused(None, HandshakeError("a page in a browser", reason="origin"))
             return web.Response(status=403, text="p2p-tally node: not for browsers\n")
-        if request.path != PATH or not connection.can_prepare(request).ok:
+        if not connection.can_prepare(request).ok:
             return web.Response(status=404, text="p2p-tally node\n")
         await connection.prepare(request)
         try:
-            link = await shake_hands(connection, self.hello(), self._addresses, dialled=None)
-        except PeerError as error:
-            self._refused(None, error)
-            await refuse(connection, error)
-            return connection
+            link = await self._shake_hands(connection)
         except (OSError, TimeoutError, asyncio.CancelledError):
+            return connection
+        if link is None:
             return connection
         self._strangers.identified(request.protocol)
         await self._serve(link)
         return connection
+
+    async def _shake_hands(self, connection: web.WebSocketResponse) -> Link | None:
+        """The link; None if the handshake was refused."""
+        try:
+            return await shake_hands(connection, self.hello(), self._addresses, dialled=None)
+        except PeerError as error:
+            # A copy: the frames that raised this one hold 100 kB of buffers, for as long as the stranger does not
+            # answer the refusal.
+            refusal = PeerError(str(error), reason=error.reason)
+        self._refused(None, refusal)
+        await refuse(connection, refusal)
+        return None
 
     # --- for both sides
 

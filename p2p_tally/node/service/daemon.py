@@ -6,12 +6,12 @@ Only this module puts the parts of the node together.
 import asyncio
 import json
 import logging
+import math
 import random
 import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,9 @@ from p2p_tally.node.service.checkpoint import Checkpoints
 from p2p_tally.node.service.metrics import Metrics, NodeCollector
 from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
-from p2p_tally.protocol.deadlines import Deadlines
+from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
-from p2p_tally.protocol.handshake import agreed_fields, fields_digest, starting_point
+from p2p_tally.protocol.handshake import agreed_fields, fields_digest
 from p2p_tally.protocol.messages import Hello
 from p2p_tally.topologies import Topology
 
@@ -127,8 +127,7 @@ class Daemon:
             lambda: self.transport.kernel_total().wire_sent,
             self._listener(on_line, keep_record),
         )
-        fixed = None if settings.barrier_timeout == "auto" else settings.barrier_timeout
-        deadlines = Deadlines(fixed, automatic=fixed is None)
+        deadlines = self._deadlines()
         self.node = Node(
             self.name,
             self.learner,
@@ -141,7 +140,9 @@ class Daemon:
             quorum=settings.quorum,
         )
         self.metrics.registry.register(NodeCollector(self.node, self.transport, self.metrics))
-        self.startup = Startup(self.transport, self.topology, self.node.step, self.node.position, deadlines.timeout)
+        self.startup = Startup(
+            self.transport, self.topology, self.node.step, self.node.position, deadlines.timeout, has_played=bool(kept)
+        )
         self.admin = self._make_admin(settings.admin) if settings.admin else None
 
     def _make_admin(self, text: str) -> Admin:
@@ -170,6 +171,11 @@ class Daemon:
             return task
         kept = task.federation.model_copy(update={"nodes": federation.nodes, "partition": federation.partition})
         return Task(**{**vars(task), "federation": kept})
+
+    def _deadlines(self) -> Deadlines:
+        fixed = None if self.settings.barrier_timeout == "auto" else self.settings.barrier_timeout
+        longest = self.settings.longest_wait or (LONGEST_WAIT if fixed is None else math.inf)
+        return Deadlines(fixed, automatic=fixed is None, longest=longest)
 
     def _learner(self) -> Learner:
         return make_learner(self.task, self.name, self.settings.rank or 0, pick_device(self.settings.device))
@@ -239,7 +245,7 @@ class Daemon:
             log.info("listening at %s", transport.listen, extra={"event": "listening"})
             await self.startup.wait()
             if not node.position.stopping:
-                self._begin(transport.hellos())
+                self._begin()
                 await node.run()
                 await self.recorder.finish(node)
             return self._result()
@@ -304,15 +310,10 @@ class Daemon:
         """The launcher says that this peer has ended. Used before the first round; after that the links show it."""
         self.startup.will_not_come(peer)
 
-    def _begin(self, hellos: list[Hello]) -> None:
+    def _begin(self) -> None:
         """Load the checkpoint that matches the rounds of the neighbours."""
-        load, round = starting_point(self.kept_rounds, [self._up_to_date(hello) for hello in hellos])
-        if self.resume_round is None and not round and len(self.kept_rounds) > 1:
-            log.warning(
-                "no checkpoint of a round that all neighbours have: beginning anew", extra={"event": "no-common-round"}
-            )
-        if self.resume_round is not None and load == round:
-            load = round = self.resume_round
+        start = self.startup.point(self.kept_rounds, self.resume_round)
+        load, round = start.load, start.round
         if load:
             checkpoint = self.checkpoints.load(load)
             if checkpoint is None:
@@ -323,11 +324,6 @@ class Daemon:
         self.node.position.move_to(round)
         if round:
             log.info("going on after round %d, from checkpoint %d", round, load, extra={"event": "resumed"})
-
-    def _up_to_date(self, hello: Hello) -> Hello:
-        """A hello is as old as its link. What the peer has sent since then shows that it is in a later round."""
-        seen = self.node.step.roster[NodeName(hello.name)].seen
-        return replace(hello, round=max(hello.round, seen - 1))
 
     def _result(self) -> dict[str, Any]:
         """The last line that a daemon prints: its part of the summary of the run."""

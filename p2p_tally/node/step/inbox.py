@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 Labels = Callable[[int], np.ndarray | None]
 
 
+FURTHER = "it is in a later round"
+
+
 class Inbox:
     """The incoming messages of one node."""
 
@@ -114,10 +117,10 @@ class Inbox:
             case Withdraw():
                 self._roster[peer].withdrew(message.round)
                 if self._waits.is_merging(message.round):
-                    self._waits.stop_awaiting(peer)
+                    self._waits.stop_awaiting(peer, "it gave the merge up")
             case Bye():
                 self._roster[peer].said_goodbye(finished=message.round >= self._rounds)
-                self._waits.will_not_come(peer)
+                self._waits.will_not_come(peer, "it left")
             case _:
                 raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
         return Arrival.RECORDED
@@ -129,8 +132,8 @@ class Inbox:
         """The last round in which this node waited for something."""
         return self._waits.round
 
-    def stop_awaiting(self, peer: NodeName) -> None:
-        self._waits.stop_awaiting(peer)
+    def is_further(self, peer: NodeName) -> None:
+        self._waits.stop_awaiting(peer, FURTHER)
 
     def count(self, origin: NodeName, vote: VoteMessage, via: NodeName) -> Arrival:
         """A ballot, or the count that a node sends instead of one."""
@@ -154,14 +157,17 @@ class Inbox:
                 "a second %s for round %d%s: the first stands", stage.name.lower(), round, passed,
                 extra={"event": "equivocation", "peer": peer},
             )  # fmt: skip
+        known = self._roster[peer]
+        if arrival in IN_TIME:
+            known.was_in_time(round)
         if via not in (None, peer):
             return arrival  # a relayed message proves nothing about the peer's link or its round: the relay may lie
-        known = self._roster[peer]
         if arrival in IN_TIME:
             known.on(Event.SPOKE)
         place = self._waits.place
-        if known.note_round(round) and place is not None and place[1] < round:
-            self._waits.will_not_come(peer)  # messages are in order, so it has sent all that it will of that round
+        if known.show_round(round) and place is not None and place[1] < round:
+            # Messages are in order, so it has sent all that it will of that round.
+            self._waits.will_not_come(peer, FURTHER)
         return arrival
 
     # --- what peers say about themselves
@@ -176,14 +182,14 @@ class Inbox:
         self._waits.sign_of_life(peer)
         place = self._waits.place
         if place is not None and place[1] <= round:
-            self._waits.stop_awaiting(peer)  # it joins after this round
+            self._waits.stop_awaiting(peer, "it joins after this round")
 
     def _accept_waiting(self, peer: NodeName, message: Waiting) -> None:
         self._roster[peer].note_round(message.round)
         self._waits.sign_of_life(peer)
         place = self._waits.place
         if place is not None and has_passed((message.at, message.round), place):
-            self._waits.will_not_come(peer)
+            self._waits.will_not_come(peer, "it waits itself, and what it sent has not come")
         self._announcer.answer(peer, message.round)
 
     def _accept_news(self, via: NodeName, news: News) -> Arrival:
@@ -198,10 +204,10 @@ class Inbox:
                 self._roster[origin].joins_after(notice.round)
                 self._roster[origin].vote_came()
                 if voting is not None and voting <= notice.round:
-                    self._waits.stop_awaiting(origin)
+                    self._waits.stop_awaiting(origin, "it joins after this round")
             case Waiting():
                 if voting is not None and voting < notice.round:
-                    self._waits.stop_awaiting(origin)  # it is in a later round: its vote was lost on the way
+                    self._waits.stop_awaiting(origin, FURTHER)  # its vote was lost on the way
                 if notice.at is Stage.VOTE:
                     self._votes.long_wait(notice.round)
                 self._announcer.answer(origin, notice.round)

@@ -194,9 +194,9 @@ class RelayedVotes:
         """A vote of a round that its origin could not have reached if it had waited for this node. So its vote of the
         present round will not come. The vote is not held: otherwise a relay could use up the space for another node's
         next votes."""
-        counter.stop_awaiting(came.origin)
+        counter.is_further(came.origin)
         if came.via == came.origin:
-            self._roster[came.origin].note_round(came.vote.round)
+            self._roster[came.origin].show_round(came.vote.round)
         if not self.is_too_far(came.vote.round - CATCHING_UP):
             # Nodes further down the tree may be in that round and need it. It is not flooded: it is not held, so a
             # second copy would not be recognised.

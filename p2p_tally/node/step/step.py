@@ -24,7 +24,7 @@ from p2p_tally.node.step.votes import DirectVotes, VoteMessage, VoteRoute
 from p2p_tally.node.step.waits import Waits
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.deadlines import Deadlines
-from p2p_tally.protocol.handshake import majority_round
+from p2p_tally.protocol.majority import Behind, Voice
 from p2p_tally.protocol.messages import Hello, Stage
 from p2p_tally.protocol.peers import Event, Roster
 from p2p_tally.topologies import Topology
@@ -66,6 +66,7 @@ class Step:
         self._position = position
         self._deadlines = deadlines
         self._clock = clock
+        self._behind = Behind()
         members = [NodeName(member) for member in topology.members]
         self.roster = Roster(member for member in members if member != name)
         # If the graph does not change, all links are always needed.
@@ -84,7 +85,9 @@ class Step:
             )
         )
         self.announcer = Announcer(self.neighbours, topology.varies, transport, outbox, self.votes, position, clock)
-        self.waits = Waits(self.roster, self.votes, transport.received, self.announcer.waiting)
+        self.waits = Waits(
+            self.roster, self.votes, transport.received, self.announcer.waiting, longest=deadlines.longest
+        )
         self.inbox = Inbox(
             self.roster,
             self.votes,
@@ -132,8 +135,9 @@ class Step:
         partners = [peer for peer in self.neighbours(round) if self.roster[peer].is_there]
         without = await self._transport.linked(partners, self._deadlines.timeout())
         for peer in without:
+            self.roster[peer].kept_waiting(1.0)
             self.roster[peer].let_deadline_pass()
-            self.waits.will_not_come(peer)
+            self.waits.will_not_come(peer, "no link")
         if without:
             log.warning("no link to %s in time", ", ".join(without), extra={"event": "missed"})
 
@@ -145,10 +149,8 @@ class Step:
         If they had waited for this node they could not be: they would still need the message that it is about to send.
         """
         peers = [self.roster[peer] for peer in self.neighbours(round)]
-        # A peer that is there and has sent nothing yet counts as round 0, so that the first to send is no majority.
-        rounds = [peer.seen for peer in peers if peer.seen or peer.is_there]
-        theirs = majority_round(rounds) if rounds else 0
-        if theirs > round:
+        theirs = self._behind.later_round(round, [Voice(peer.seen, peer.shown, peer.is_there) for peer in peers])
+        if theirs is not None:
             raise LeftBehind(theirs)
 
     def rejoin(self, theirs: int) -> None:
@@ -174,12 +176,12 @@ class Step:
         # If the graph changes, links are made by the schedule: then neither end has missed anything.
         scheduled = playing and self.plan is not None and known.is_there
         if scheduled and hello.running:
-            known.joins_after(max(hello.round, known.joined))
+            known.linked_again(hello.round)
             return
-        # A running peer may have sent its messages of its present round before the link was up: do not wait for them.
-        known.joins_after(hello.round + 1 if hello.running else 0)
         begins_later = playing and not (hello.running or scheduled)
         known.on(Event.LINK_UP_EARLY if begins_later else Event.LINK_UP)
+        # A running peer may have sent its messages of its present round before the link was up: do not wait for them.
+        known.joins_after(hello.round + 1 if hello.running else 0)
         self.waits.update()
         if playing and not scheduled:
             self.announcer.here_to(peer)

@@ -29,8 +29,8 @@ class VoteCounter(Protocol):
         """Check a vote, and count it if it is in time; or raise a PeerError."""
         ...
 
-    def stop_awaiting(self, peer: NodeName) -> None:
-        """Do not wait for this peer any longer."""
+    def is_further(self, peer: NodeName) -> None:
+        """This peer is in a later round: do not wait for it any longer."""
         ...
 
 

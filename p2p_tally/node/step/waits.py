@@ -1,12 +1,14 @@
 """Waits for the others at a stage of a round: for whom, how long, and when the wait is over.
 
 The timeout of a peer starts again with each sign of life: it says that it waits too, or bytes of its message still
-come over a slow link. After ten timeouts the wait ends for all peers.
+come over a slow link. That does not go on for ever: a node has patience with each peer, ten timeouts at first, and what
+it waits in vain is taken from that. Every wait of half a timeout or more is logged, with its reason.
 """
 
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,9 +19,6 @@ from p2p_tally.protocol.messages import Stage
 from p2p_tally.protocol.peers import MERGING, Event, Roster
 
 log = logging.getLogger(__name__)
-
-# A peer that gives signs of life is waited for at most this many timeouts.
-MOST_TIMEOUTS = 10.0
 
 # Bytes that have come over a peer's link, including parts of messages; None where they are not counted.
 BytesReceived = Callable[[NodeName], int | None]
@@ -32,15 +31,26 @@ class Waits:
     """The waits of one node. All of this runs on the event loop's thread."""
 
     def __init__(
-        self, roster: Roster, votes: VoteRoute, bytes_received: BytesReceived, say_waiting: SayWaiting
+        self,
+        roster: Roster,
+        votes: VoteRoute,
+        bytes_received: BytesReceived,
+        say_waiting: SayWaiting,
+        longest: float = math.inf,
     ) -> None:
+        """`longest`: seconds that no wait may exceed."""
         self._roster = roster
         self._votes = votes
         self._bytes_received = bytes_received
         self._say_waiting = say_waiting
+        self._longest = longest
         self._barrier = Barrier(roster)
         self._filled = asyncio.Event()
-        self._alive: dict[NodeName, float] = {}  # in the present wait: when each peer last gave a sign of life
+        # The present wait: when it began, its timeout (without one there is no clock), and when each peer last gave a
+        # sign of life.
+        self._started = 0.0
+        self._timeout: float | None = None
+        self._alive: dict[NodeName, float] = {}
 
     async def gather(
         self, stage: Stage, place: Place, accepted: Iterable[NodeName], seconds: float | None
@@ -49,6 +59,7 @@ class Waits:
         of name. Items from any `accepted` peer are recorded, awaited or not."""
         accepted = list(accepted)
         awaited = self._awaited(stage, place[0], accepted)  # asked first: opening takes what came early
+        self._started, self._timeout = asyncio.get_running_loop().time(), seconds
         self._barrier.open(stage, place, accepted, awaited)
         try:
             if seconds is None:
@@ -76,8 +87,7 @@ class Waits:
     async def _wait(self, seconds: float, round: int, stage: Stage) -> None:
         """Wait for the awaited peers, and give up on those whose time is up. Twice in each timeout this node tells the
         others that it waits, because they may be waiting for it."""
-        clock = asyncio.get_running_loop().time
-        started = clock()
+        clock, started = asyncio.get_running_loop().time, self._started
         self._alive = {}
         deadline, reminder = started + seconds, started + seconds / 2
         arriving = StillArriving(self._bytes_received, self._roster, any_message=stage in MERGING)
@@ -88,19 +98,23 @@ class Waits:
                 reminder = now + seconds / 2
                 self._say_waiting(round, stage)
             if now >= deadline:
-                latest = started + MOST_TIMEOUTS * seconds
-                until = {peer: min(self._alive.get(peer, started) + seconds, latest) for peer in self._barrier.missing}
+                until = {peer: self._end_for(peer, seconds) for peer in self._barrier.missing}
                 late = [peer for peer, end in until.items() if end <= now]
-                self._give_up(late, round, stage)
                 if late:
                     waited, names = now - started, ", ".join(late)
                     log.warning("waited %.1f s in vain for %s", waited, names, extra={"event": "missed"})
+                self._give_up(late, round, stage)
                 deadline = min((end for end in until.values() if end > now), default=now)
+
+    def _end_for(self, peer: NodeName, seconds: float) -> float:
+        """When the wait for this peer ends."""
+        most = min(self._roster[peer].patience * seconds, self._longest)
+        return min(self._alive.get(peer, self._started) + seconds, self._started + most)
 
     def _give_up(self, late: list[NodeName], round: int, stage: Stage) -> None:
         """Peers that missed their deadline are not waited for until they send something again."""
         for peer in late:
-            self._barrier.stop_awaiting(peer)
+            self._stop(peer)
             if stage is Stage.VOTE:
                 self._votes.gave_up(peer, round)
             else:
@@ -123,9 +137,22 @@ class Waits:
         if self._votes.tell_missing():
             round = self.relayed_round
             for peer in [] if round is None else set(self._barrier.missing).difference(self._votes.reachable(round)):
-                self._barrier.stop_awaiting(peer)
+                self._stop(peer, "it cannot be reached")
         if self._barrier.complete:
             self._filled.set()
+
+    def _stop(self, peer: NodeName, why: str = "") -> None:
+        """Do not wait for this peer any longer. If this node has waited for it in vain, that costs patience, and is
+        logged if it was long. Without `why` the caller has logged it."""
+        if self._timeout is not None and self._barrier.awaits(peer):
+            waited = asyncio.get_running_loop().time() - self._started
+            if why and waited >= self._timeout / 2:
+                extra = {"event": "missed", "peer": peer, "reason": why}
+                log.warning("waited %.1f s in vain: %s", waited, why, extra=extra)
+            if self._roster[peer].kept_waiting(waited / self._timeout):
+                text = "waited too often in vain: it is not awaited until something of it comes in time"
+                log.warning(text, extra={"event": "out-of-patience", "peer": peer})
+        self._barrier.stop_awaiting(peer)
 
     def sign_of_life(self, peer: NodeName) -> None:
         """A peer is alive, although its item has not come."""
@@ -134,24 +161,34 @@ class Waits:
     def link_lost(self, peer: NodeName) -> None:
         """The link to a peer has ended: nothing more comes over it. A relayed vote may still come over another path."""
         self._roster[peer].on(Event.LINK_DOWN)
-        self.will_not_come(peer)
+        self.will_not_come(peer, "its link has ended")
 
-    def will_not_come(self, peer: NodeName) -> None:
+    def will_not_come(self, peer: NodeName, why: str) -> None:
         """Nothing more comes over this peer's own link for the present stage."""
         if self.relayed_round is None:
-            self._barrier.stop_awaiting(peer)
+            self._stop(peer, why)
         self.update()
 
-    def stop_awaiting(self, peer: NodeName) -> None:
+    def stop_awaiting(self, peer: NodeName, why: str) -> None:
         """Do not wait for this peer any longer. What it has sent still counts."""
-        self._barrier.stop_awaiting(peer)
+        self._stop(peer, why)
 
     def wants(self, peer: NodeName, stage: Stage, place: Place) -> bool:
         """Whether a new item from this peer would be recorded or held. If not, there is no need to decode it."""
         return self._barrier.wants(peer, stage, place)
 
     def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes) -> Arrival:
-        return self._barrier.arrive(peer, stage, place, item, raw)
+        awaited = self._timeout is not None and self._barrier.awaits(peer)
+        arrival = self._barrier.arrive(peer, stage, place, item, raw)
+        if awaited and arrival is Arrival.RECORDED:
+            self._log_if_slow(peer, stage)
+        return arrival
+
+    def _log_if_slow(self, peer: NodeName, stage: Stage) -> None:
+        waited = asyncio.get_running_loop().time() - self._started
+        if self._timeout is not None and waited >= self._timeout / 2:
+            extra = {"event": "slow", "peer": peer}
+            log.info("waited %.1f s for its %s", waited, stage.name.lower(), extra=extra)
 
     # --- where this node waits
 
