@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from p2p_tally import cli_experiments, cli_features, cli_models
+from p2p_tally import __version__, cli_experiments, cli_features, cli_models
+from p2p_tally.cli_help import GraphCommand, GroupedCommand
 from p2p_tally.cli_options import (
     ConfigFile,
     Json,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="p2p-tally",
     help="Peers that learn together by voting: no server, no shared data, one byte a probe.",
-    no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -52,7 +51,21 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
-@app.command()
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"p2p-tally {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    _: Annotated[
+        bool, typer.Option("--version", help="show the version and exit", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None: ...
+
+
+@app.command(cls=GroupedCommand)
 @takes_options(Federation, SimulationSettings)
 def simulate(
     *,
@@ -121,7 +134,7 @@ def _stopped_simulation(folder: Path | None) -> OperatorError:
     return StoppedError(f"stopped; {how}")
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
 @takes_options(Federation, ServiceSettings)
 def launch(
     *,
@@ -130,10 +143,19 @@ def launch(
     on: On = None,
     engine: OldEngine = None,
     ray_address: RayAddress = "local",
-    cpus_per_node: Annotated[float, typer.Option(metavar="C", help="ray: CPUs that a node asks for")] = 1.0,
-    gpus_per_node: Annotated[float, typer.Option(metavar="G", help="ray: GPUs that a node asks for, 0.5 too")] = 0.0,
+    cpus_per_node: Annotated[
+        float, typer.Option(metavar="C", help="ray: CPUs that a node asks for", rich_help_panel="Ray")
+    ] = 1.0,
+    gpus_per_node: Annotated[
+        float, typer.Option(metavar="G", help="ray: GPUs that a node asks for, 0.5 too", rich_help_panel="Ray")
+    ] = 0.0,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="ray: let nodes on several machines talk without transport security")
+        bool,
+        typer.Option(
+            "--insecure",
+            help="ray: let nodes on several machines talk without transport security",
+            rich_help_panel="Ray",
+        ),
     ] = False,
     as_json: Json = False,
     given: dict[str, Any],
@@ -162,8 +184,8 @@ def launch(
     _show_run(run, as_json)
 
 
-@app.command()
-@takes_options(Federation, DaemonSettings)
+@app.command(cls=GroupedCommand)
+@takes_options(Federation, DaemonSettings, open_default={"nodes", "topology"})
 def node(
     *,
     config: ConfigFile = None,
@@ -258,9 +280,9 @@ def _show_run(run: "Run", as_json: bool) -> None:
         print_run(run)
 
 
+app.command(cls=GraphCommand)(cli_experiments.topology)
 for command in (
     cli_features.features,
-    cli_experiments.topology,
     cli_experiments.payload,
     cli_experiments.sweep,
     cli_experiments.report,
@@ -278,7 +300,7 @@ def main() -> None:
     lines_only = not {"--json", "--report"}.isdisjoint(sys.argv[1:])
     try:
         with stdout_for_lines() if lines_only else nullcontext():
-            code = typer.main.get_command(app).main(standalone_mode=False)
+            code = typer.main.get_command(app).main(sys.argv[1:] or ["--help"], "p2p-tally", standalone_mode=False)
     except OperatorError as error:
         _fail(str(error), error.exit_code)
     except UsageError as error:  # an unknown option or command, a missing argument

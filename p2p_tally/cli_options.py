@@ -6,12 +6,13 @@ An option is written down once: its name, meaning and default are the model's fi
 import inspect
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from p2p_tally.cli_help import completer
 from p2p_tally.config import Federation, Settings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.json_lines import json_value, write_line
@@ -28,7 +29,11 @@ ResumeFolder = Annotated[
 ]
 On = Annotated[
     str | None,
-    typer.Option(metavar="local|ray", help="processes of this machine, or of a Ray cluster [default: local]"),
+    typer.Option(
+        metavar="local|ray",
+        help="processes of this machine, or of a Ray cluster [default: local]",
+        rich_help_panel="Ray",
+    ),
 ]
 OldEngine = Annotated[str | None, typer.Option("--engine", hidden=True)]  # what --on was called
 RayAddress = Annotated[
@@ -36,13 +41,19 @@ RayAddress = Annotated[
     typer.Option(
         metavar="ADDRESS",
         help="ray: local (started for this command), auto (the cluster of this machine), HOST:PORT",
+        rich_help_panel="Ray",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print one line of JSON and nothing else")]
 
 
-def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command every field of the models as an option; it is called with the given ones as one dict `given`."""
+def takes_options(
+    *models: type[Options], open_default: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command every field of the models as an option; it is called with the given ones as one dict `given`.
+
+    `open_default`: options that mean something else to this command where they are not given.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command).parameters
@@ -57,7 +68,7 @@ def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Cal
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=None,
-                annotation=_annotation(name, about),
+                annotation=_annotation(name, about, show_default=name not in open_default),
             )
             for name, about in fields.items()
         ]
@@ -71,17 +82,20 @@ def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Cal
     return decorate
 
 
-def _annotation(name: str, about: dict[str, Any]) -> Any:
+def _annotation(name: str, about: dict[str, Any], show_default: bool) -> Any:
     """A switch for yes or no; otherwise text, which the model reads, so that a bad value gets its one-line message."""
-    flag = "--" + name.replace("_", "-")
+    flag, panel = "--" + name.replace("_", "-"), about["group"] or None
     if about["default"] is False:
-        return Annotated[bool | None, typer.Option(flag, help=about["meaning"], show_default=False)]
-    return Annotated[str | None, typer.Option(flag, metavar=about["metavar"], help=_help(about))]
-
-
-def _help(about: dict[str, Any]) -> str:
-    default = "" if about["default"] is None else f" [default: {about['default']}]"
-    return f"{about['meaning']}{default}"
+        return Annotated[
+            bool | None, typer.Option(flag, help=about["meaning"], show_default=False, rich_help_panel=panel)
+        ]
+    help = about["meaning"]
+    if show_default and about["default"] not in (None, ""):
+        help += f" [default: {about['default']}]"
+    return Annotated[
+        str | None,
+        typer.Option(flag, metavar=about["metavar"], help=help, rich_help_panel=panel, autocompletion=completer(name)),
+    ]
 
 
 def collect_options(

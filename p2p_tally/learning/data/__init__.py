@@ -141,13 +141,23 @@ Loader = Callable[[str, DataOptions], Source]
 
 
 @cache
-def sources() -> dict[str, Loader]:
-    """Name -> loader, from every module of this folder that has a SOURCES table."""
+def _tables() -> dict[str, Loader]:
+    """What the SOURCES tables of this folder's modules say: the name as users write it -> loader."""
     found: dict[str, Loader] = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
         found.update(getattr(module, "SOURCES", {}))
     return found
+
+
+def source_names() -> list[str]:
+    """The names as users write them: `digits`, `npz:FILE`."""
+    return sorted(_tables())
+
+
+def sources() -> dict[str, Loader]:
+    """Name -> loader. The name is what stands before a colon."""
+    return {name.partition(":")[0]: loader for name, loader in _tables().items()}
 
 
 def load(spec: object, options: DataOptions, *, flag: str = "--data") -> Source:
@@ -165,7 +175,7 @@ def load(spec: object, options: DataOptions, *, flag: str = "--data") -> Source:
         found = import_object(spec, flag)
         made = found() if callable(found) else found
         return _source(made, f"{flag} {spec}: the function must return a p2p_tally Source")
-    accepted = ", ".join(sorted(sources()))
+    accepted = ", ".join(source_names())
     raise ConfigError(f"{flag} {spec}: accepted is one of {accepted} or package.module:function")
 
 
