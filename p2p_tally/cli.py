@@ -244,8 +244,7 @@ def status(
     """Show where running nodes are. The exit code is 1 where one does not answer."""
     import asyncio
 
-    from p2p_tally.runner.console.status import ask, table_of, watch
-    from p2p_tally.runner.console.terminal import print_table
+    from p2p_tally.runner.console.status import ask, print_status, watch
 
     if keep and not as_json:
         asyncio.run(watch(urls))
@@ -254,7 +253,7 @@ def status(
     if as_json:
         print_json({"nodes": nodes})
     else:
-        print_table(table_of(nodes))
+        print_status(nodes)
     if any("error" in node for node in nodes):
         raise typer.Exit(1)
 
