@@ -19,6 +19,7 @@ from p2p_tally.cli_options import (
     RayAddress,
     ResumeFolder,
     collect_options,
+    file_options,
     is_on_ray,
     print_json,
     takes_options,
@@ -29,13 +30,14 @@ from p2p_tally.config import (
     ServiceSettings,
     Settings,
     SimulationSettings,
-    read_options,
 )
 from p2p_tally.errors import ConfigError, OperatorError, StoppedError
 from p2p_tally.json_lines import stdout_for_lines
 
 if TYPE_CHECKING:
     from p2p_tally.runner.runs.run import RoundLine, Run
+
+log = logging.getLogger(__name__)
 
 app = typer.Typer(
     name="p2p-tally",
@@ -104,7 +106,7 @@ def simulate(
 
 
 def _simulation_options(
-    given: dict[str, Any], config: Path | None, resume: Path | None
+    given: dict[str, Any], config: list[Path] | None, resume: Path | None
 ) -> tuple[Federation, SimulationSettings]:
     if resume is None:
         federation, settings = collect_options(given, config, SimulationSettings)
@@ -197,7 +199,9 @@ def node(
 ) -> None:
     """Run one node of a federation. Without --topology the --peers are its neighbours; with it, all other members."""
     federation, settings = collect_options(given, config, DaemonSettings)
-    membership = "topology" in given or (config is not None and "topology" in read_options(config))
+    membership = "topology" in given or "topology" in file_options(config)
+    if not settings.peers and not report:
+        log.warning("--peers: none given, so this node learns alone")
     import socket
 
     from p2p_tally.node.service.daemon import Daemon

@@ -21,7 +21,7 @@ from p2p_tally.options import Options
 log = logging.getLogger(__name__)
 
 ConfigFile = Annotated[
-    Path | None,
+    list[Path] | None,  # a list, so that a second one is noticed
     typer.Option("--config", metavar="FILE", help="TOML file of options; a flag wins over the file"),
 ]
 ResumeFolder = Annotated[
@@ -99,14 +99,22 @@ def _annotation(name: str, about: dict[str, Any], show_default: bool) -> Any:
 
 
 def collect_options(
-    given: dict[str, Any], config: Path | None, settings: type[Settings]
+    given: dict[str, Any], config: list[Path] | None, settings: type[Settings]
 ) -> tuple[Federation, Settings]:
     """The command line's options over those of the file."""
-    if config is None:
-        return parse_options(given, settings)
-    from_file = read_options(config)
-    parse_options(from_file, settings, source=str(config))  # a bad key is then reported as the file's
+    from_file = file_options(config)
+    if config:
+        parse_options(from_file, settings, source=str(config[0]))  # a bad key is then reported as the file's
     return parse_options({**from_file, **given}, settings)
+
+
+def file_options(config: list[Path] | None) -> dict[str, Any]:
+    """What the file given by --config says."""
+    if not config:
+        return {}
+    if len(config) > 1:
+        raise ConfigError(f"--config {config[1]}: a second file, after {config[0]}; accepted is one")
+    return read_options(config[0])
 
 
 def is_on_ray(on: str | None, engine: str | None) -> bool:

@@ -66,7 +66,8 @@ class Federation(VotingOptions):
     )
     partition: str = option(
         "dirichlet:0.5",
-        "how the private data is cut; resample:K: every node draws K examples from all, with replacement",
+        "how the private data is cut; resample:K: every node draws K examples from all, with replacement; where the "
+        "default is not possible, text is cut into chunks, and more peers than there are examples for take resample:40",
         "dirichlet:A, iid, shards:K, chunks or resample:K",
         metavar="HOW",
         min_length=1,

@@ -14,7 +14,7 @@ from p2p_tally.learning import models
 from p2p_tally.learning.architectures import of_rank, shown
 from p2p_tally.learning.data import Arrays, Augment, DataOptions, Examples, Normalise, Source, load
 from p2p_tally.learning.data.images import crop_and_flip
-from p2p_tally.learning.data.partition import partition
+from p2p_tally.learning.data.partition import cut
 from p2p_tally.learning.data.probes import ProbePool, overlap
 from p2p_tally.learning.data.text import TextSource
 from p2p_tally.learning.learner import Learner
@@ -88,9 +88,9 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
             "%d of %d probes are in the test set too: accuracies will flatter", seen_in_test, len(probes.examples)
         )
     try_method(federation, source.classes)
-    shards = partition(private, federation.partition, federation.nodes, federation.seed)
+    shards, how = cut(private, federation.partition, federation.nodes, federation.seed)
     return Task(
-        federation=federation,
+        federation=federation.model_copy(update={"partition": how}),
         classes=source.classes,
         input_shape=source.input_shape,
         default_model=source.default_model,

@@ -40,7 +40,7 @@ from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
-from p2p_tally.protocol.handshake import agreed_fields, fields_digest, starting_point
+from p2p_tally.protocol.handshake import TOLD, agreed_fields, fields_digest, starting_point, told_differences
 from p2p_tally.protocol.messages import Hello
 from p2p_tally.topologies import Topology
 
@@ -167,7 +167,7 @@ class Daemon:
         return make_learner(self.task, self.name, self.settings.rank or 0, pick_device(self.settings.device))
 
     def _fields(self) -> tuple[tuple[str, str], ...]:
-        """The values that every neighbour must share with this node."""
+        """The values that every neighbour must share with this node, and those that it is only told."""
         federation = self.task.federation
         values: dict[str, Any] = federation.agreed()
         if self.membership:
@@ -189,7 +189,7 @@ class Daemon:
                 values["frozen parameters"] = frozen[:16]
         if federation.init is not None and begin_alike(federation):
             values["first parameters"] = self.learner.parameters.sha256()[:16]
-        return agreed_fields(values)
+        return agreed_fields(values | {name: getattr(federation, name) for name in TOLD})
 
     def _limits(self) -> Limits:
         """The limits for frames. The transport needs them before the node is made."""
@@ -249,6 +249,8 @@ class Daemon:
         return kept_protocol
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
+        for difference in told_differences(self.fields, hello.fields):
+            log.warning("%s: the two learn differently", difference, extra={"event": "differs", "peer": peer})
         if isinstance(self.topology, KnownGraph):
             self.topology.learn(peer, hello.neighbours)
         self.node.step.link_up(peer, hello)
