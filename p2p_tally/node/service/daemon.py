@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from p2p_tally.config import DaemonSettings, Federation
+from p2p_tally.config import DaemonSettings, Federation, write_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, digest, file_name, in_order, node_name
 from p2p_tally.json_lines import LineFile, json_value
@@ -265,6 +265,7 @@ class Daemon:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 lines = LineFile(self.folder / f"{file_name(self.name)}.jsonl")
+                write_options(self.folder / f"{file_name(self.name)}.toml", self.task.federation, self.settings)
             except OSError as error:
                 what = f"--out {self.folder}: {error.strerror}"
                 raise ConfigError(f"{what}; accepted is a folder that can be made and written in") from None
