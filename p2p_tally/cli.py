@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from p2p_tally import cli_experiments, cli_features, cli_models
+from p2p_tally import __version__, cli_experiments, cli_features, cli_models
+from p2p_tally.cli_help import GraphCommand, GroupedCommand
 from p2p_tally.cli_options import (
     ConfigFile,
     Json,
@@ -19,6 +20,7 @@ from p2p_tally.cli_options import (
     RayAddress,
     ResumeFolder,
     collect_options,
+    file_options,
     is_on_ray,
     print_json,
     takes_options,
@@ -29,7 +31,6 @@ from p2p_tally.config import (
     ServiceSettings,
     Settings,
     SimulationSettings,
-    read_options,
 )
 from p2p_tally.errors import ConfigError, OperatorError, StoppedError
 from p2p_tally.json_lines import stdout_for_lines
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
     from p2p_tally.runner.runs.run import RoundLine, Run
     from p2p_tally.runner.simulation.simulate import Watch
 
+log = logging.getLogger(__name__)
+
 app = typer.Typer(
     name="p2p-tally",
     help="Peers that learn together by voting: no server, no shared data, one byte a probe.",
-    no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -55,7 +56,21 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
-@app.command()
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"p2p-tally {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    _: Annotated[
+        bool, typer.Option("--version", help="show the version and exit", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None: ...
+
+
+@app.command(cls=GroupedCommand)
 @takes_options(Federation, SimulationSettings)
 def simulate(
     *,
@@ -103,7 +118,7 @@ def _simulation_page(wanted: bool) -> "AbstractContextManager[Watch | None]":
 
 
 def _simulation_options(
-    given: dict[str, Any], config: Path | None, resume: Path | None
+    given: dict[str, Any], config: list[Path] | None, resume: Path | None
 ) -> tuple[Federation, SimulationSettings]:
     if resume is None:
         federation, settings = collect_options(given, config, SimulationSettings)
@@ -133,7 +148,7 @@ def _stopped_simulation(folder: Path | None) -> OperatorError:
     return StoppedError(f"stopped; {how}")
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
 @takes_options(Federation, ServiceSettings)
 def launch(
     *,
@@ -142,10 +157,19 @@ def launch(
     on: On = None,
     engine: OldEngine = None,
     ray_address: RayAddress = "local",
-    cpus_per_node: Annotated[float, typer.Option(metavar="C", help="ray: CPUs that a node asks for")] = 1.0,
-    gpus_per_node: Annotated[float, typer.Option(metavar="G", help="ray: GPUs that a node asks for, 0.5 too")] = 0.0,
+    cpus_per_node: Annotated[
+        float, typer.Option(metavar="C", help="ray: CPUs that a node asks for", rich_help_panel="Ray")
+    ] = 1.0,
+    gpus_per_node: Annotated[
+        float, typer.Option(metavar="G", help="ray: GPUs that a node asks for, 0.5 too", rich_help_panel="Ray")
+    ] = 0.0,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="ray: let nodes on several machines talk without transport security")
+        bool,
+        typer.Option(
+            "--insecure",
+            help="ray: let nodes on several machines talk without transport security",
+            rich_help_panel="Ray",
+        ),
     ] = False,
     page: Page = False,
     as_json: Json = False,
@@ -185,8 +209,8 @@ def _launch_page(wanted: bool) -> "AbstractContextManager[OnAdmin | None]":
     return launch_page()
 
 
-@app.command()
-@takes_options(Federation, DaemonSettings)
+@app.command(cls=GroupedCommand)
+@takes_options(Federation, DaemonSettings, open_default={"nodes", "topology"})
 def node(
     *,
     config: ConfigFile = None,
@@ -198,7 +222,9 @@ def node(
 ) -> None:
     """Run one node of a federation. Without --topology the --peers are its neighbours; with it, all other members."""
     federation, settings = collect_options(given, config, DaemonSettings)
-    membership = "topology" in given or (config is not None and "topology" in read_options(config))
+    membership = "topology" in given or "topology" in file_options(config)
+    if not settings.peers and not report:
+        log.warning("--peers: none given, so this node learns alone")
     import socket
 
     from p2p_tally.node.service.daemon import Daemon
@@ -246,8 +272,7 @@ def status(
     """Show where running nodes are. The exit code is 1 where one does not answer."""
     import asyncio
 
-    from p2p_tally.runner.console.status import ask, table_of, watch
-    from p2p_tally.runner.console.terminal import print_table
+    from p2p_tally.runner.console.status import ask, print_status, watch
 
     if keep and not as_json:
         asyncio.run(watch(urls))
@@ -256,7 +281,7 @@ def status(
     if as_json:
         print_json({"nodes": nodes})
     else:
-        print_table(table_of(nodes))
+        print_status(nodes)
     if any("error" in node for node in nodes):
         raise typer.Exit(1)
 
@@ -298,9 +323,9 @@ def _show_run(run: "Run", as_json: bool) -> None:
         print_run(run)
 
 
+app.command(cls=GraphCommand)(cli_experiments.topology)
 for command in (
     cli_features.features,
-    cli_experiments.topology,
     cli_experiments.payload,
     cli_experiments.sweep,
     cli_experiments.report,
@@ -318,7 +343,7 @@ def main() -> None:
     lines_only = not {"--json", "--report"}.isdisjoint(sys.argv[1:])
     try:
         with stdout_for_lines() if lines_only else nullcontext():
-            code = typer.main.get_command(app).main(standalone_mode=False)
+            code = typer.main.get_command(app).main(sys.argv[1:] or ["--help"], "p2p-tally", standalone_mode=False)
     except OperatorError as error:
         _fail(str(error), error.exit_code)
     except UsageError as error:  # an unknown option or command, a missing argument

@@ -12,7 +12,7 @@ from p2p_tally.errors import ConfigError, StoppedError
 
 
 def topology(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="mesh, ring, gossip, star, torus, ...")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="graphs, as listed below", show_default=False)],
     nodes: Annotated[int, typer.Option(help="number of nodes")] = 8,
     degree: Annotated[int | None, typer.Option(help="neighbours a node, for graphs that take a degree")] = None,
     seed: Annotated[int, typer.Option(help="seed of random graphs")] = 0,

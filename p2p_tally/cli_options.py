@@ -6,12 +6,13 @@ An option is written down once: its name, meaning and default are the model's fi
 import inspect
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from p2p_tally.cli_help import completer
 from p2p_tally.config import Federation, Settings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.json_lines import json_value, write_line
@@ -20,7 +21,7 @@ from p2p_tally.options import Options
 log = logging.getLogger(__name__)
 
 ConfigFile = Annotated[
-    Path | None,
+    list[Path] | None,  # a list, so that a second one is noticed
     typer.Option("--config", metavar="FILE", help="TOML file of options; a flag wins over the file"),
 ]
 ResumeFolder = Annotated[
@@ -28,7 +29,11 @@ ResumeFolder = Annotated[
 ]
 On = Annotated[
     str | None,
-    typer.Option(metavar="local|ray", help="processes of this machine, or of a Ray cluster [default: local]"),
+    typer.Option(
+        metavar="local|ray",
+        help="processes of this machine, or of a Ray cluster [default: local]",
+        rich_help_panel="Ray",
+    ),
 ]
 OldEngine = Annotated[str | None, typer.Option("--engine", hidden=True)]  # what --on was called
 RayAddress = Annotated[
@@ -36,6 +41,7 @@ RayAddress = Annotated[
     typer.Option(
         metavar="ADDRESS",
         help="ray: local (started for this command), auto (the cluster of this machine), HOST:PORT",
+        rich_help_panel="Ray",
     ),
 ]
 Page = Annotated[
@@ -44,8 +50,13 @@ Page = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="print one line of JSON and nothing else")]
 
 
-def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command every field of the models as an option; it is called with the given ones as one dict `given`."""
+def takes_options(
+    *models: type[Options], open_default: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command every field of the models as an option; it is called with the given ones as one dict `given`.
+
+    `open_default`: options that mean something else to this command where they are not given.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command).parameters
@@ -60,7 +71,7 @@ def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Cal
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=None,
-                annotation=_annotation(name, about),
+                annotation=_annotation(name, about, show_default=name not in open_default),
             )
             for name, about in fields.items()
         ]
@@ -74,28 +85,39 @@ def takes_options(*models: type[Options]) -> Callable[[Callable[..., None]], Cal
     return decorate
 
 
-def _annotation(name: str, about: dict[str, Any]) -> Any:
+def _annotation(name: str, about: dict[str, Any], show_default: bool) -> Any:
     """A switch for yes or no; otherwise text, which the model reads, so that a bad value gets its one-line message."""
-    flag = "--" + name.replace("_", "-")
+    flag, panel = "--" + name.replace("_", "-"), about["group"] or None
     if about["default"] is False:
-        return Annotated[bool | None, typer.Option(flag, help=about["meaning"], show_default=False)]
-    return Annotated[str | None, typer.Option(flag, metavar=about["metavar"], help=_help(about))]
-
-
-def _help(about: dict[str, Any]) -> str:
-    default = "" if about["default"] is None else f" [default: {about['default']}]"
-    return f"{about['meaning']}{default}"
+        return Annotated[
+            bool | None, typer.Option(flag, help=about["meaning"], show_default=False, rich_help_panel=panel)
+        ]
+    help = about["meaning"]
+    if show_default and about["default"] not in (None, ""):
+        help += f" [default: {about['default']}]"
+    return Annotated[
+        str | None,
+        typer.Option(flag, metavar=about["metavar"], help=help, rich_help_panel=panel, autocompletion=completer(name)),
+    ]
 
 
 def collect_options(
-    given: dict[str, Any], config: Path | None, settings: type[Settings]
+    given: dict[str, Any], config: list[Path] | None, settings: type[Settings]
 ) -> tuple[Federation, Settings]:
     """The command line's options over those of the file."""
-    if config is None:
-        return parse_options(given, settings)
-    from_file = read_options(config)
-    parse_options(from_file, settings, source=str(config))  # a bad key is then reported as the file's
+    from_file = file_options(config)
+    if config:
+        parse_options(from_file, settings, source=str(config[0]))  # a bad key is then reported as the file's
     return parse_options({**from_file, **given}, settings)
+
+
+def file_options(config: list[Path] | None) -> dict[str, Any]:
+    """What the file given by --config says."""
+    if not config:
+        return {}
+    if len(config) > 1:
+        raise ConfigError(f"--config {config[1]}: a second file, after {config[0]}; accepted is one")
+    return read_options(config[0])
 
 
 def is_on_ray(on: str | None, engine: str | None) -> bool:

@@ -43,16 +43,25 @@ class NodeSettings(Options):
         "where the model lives",
         "auto, cpu, cuda or cuda:N",
         metavar="DEVICE",
+        group="Running",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
     )
     out: Path | None = option(
         None, "run folder [default: runs/ and a name made from the run]", "a folder", metavar="FOLDER"
     )
     data_root: Path | None = option(
-        None, "folder of the data sets cifar10, cifar100, stl10 and wikitext2", "a folder", metavar="FOLDER"
+        None,
+        "folder of the data sets cifar10, cifar100, stl10 and wikitext2",
+        "a folder",
+        metavar="FOLDER",
+        group="Data",
     )
     download: bool = option(
-        False, "fetch such a data set into that folder where it is missing", "given or not given", metavar="FLAG"
+        False,
+        "fetch such a data set into that folder where it is missing",
+        "given or not given",
+        metavar="FLAG",
+        group="Data",
     )
 
 
@@ -67,7 +76,12 @@ class SimulationSettings(NodeSettings):
         metavar="ENGINE",
     )
     checkpoint_seconds: float = option(
-        60.0, "least seconds between checkpoints of the run; 0: none", "a number from 0", metavar="S", ge=0
+        60.0,
+        "least seconds between checkpoints of the run; 0: none",
+        "a number from 0",
+        metavar="S",
+        group="Running",
+        ge=0,
     )
 
 
@@ -79,6 +93,7 @@ class ServiceSettings(NodeSettings):
         "seconds to wait for a neighbour; auto: follows the waits seen",
         "a positive number of seconds, or auto",
         metavar="S|auto",
+        group="Running",
     )
     longest_wait: float | None = option(
         None,
@@ -93,6 +108,7 @@ class ServiceSettings(NodeSettings):
         "least votes, own included, to distill on [default: a majority of the neighbourhood]",
         "a whole number from 1",
         metavar="Q",
+        group="Running",
         ge=1,
     )
     checkpoint_every: int | None = option(
@@ -100,9 +116,12 @@ class ServiceSettings(NodeSettings):
         "rounds between checkpoints; 0: none [default: a twentieth of the rounds]",
         "a whole number from 0",
         metavar="ROUNDS",
+        group="Running",
         ge=0,
     )
-    log_format: Literal["text", "json"] = option("text", "form of the log lines", "text or json", metavar="FORM")
+    log_format: Literal["text", "json"] = option(
+        "text", "form of the log lines", "text or json", metavar="FORM", group="Running"
+    )
 
 
 class DaemonSettings(ServiceSettings):

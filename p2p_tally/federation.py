@@ -22,25 +22,29 @@ class Federation(VotingOptions):
     data: SourceOption = option(
         "digits",
         "private data and test set",
-        "digits, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE, features:IMAGES or package.module:function "
-        "(in Python also a Source)",
+        "a source that p2p-tally simulate --help lists, or package.module:function (in Python also a Source)",
         metavar="SOURCE",
     )
     probes: SourceOption = option(
         "holdout",
         "public probes: held out of the data, or another source (a whole data set gives its inputs without labels)",
-        "holdout, cifar10, cifar100, stl10, wikitext2, npz:FILE, text:FILE, features:IMAGES or package.module:function "
-        "(in Python also a Source)",
+        "holdout, a source that p2p-tally simulate --help lists, or package.module:function (in Python also a Source)",
         metavar="SOURCE",
     )
     probe_count: int | None = option(
-        None, "size of the probe pool [default: the source's own]", "a whole number from 1", metavar="P", ge=1
+        None,
+        "size of the probe pool [default: the source's own]",
+        "a whole number from 1",
+        metavar="P",
+        group="Data",
+        ge=1,
     )
     probe_labels: ProbeLabels = option(
         "known",
         "hidden: the probes' labels, where there are any, are not used by anybody",
         "known or hidden",
         metavar="HOW",
+        group="Data",
         agreed=True,
     )
     anchor: int = option(
@@ -48,6 +52,7 @@ class Federation(VotingOptions):
         "labelled training examples set apart to stand first among the probes of another source; 0: none",
         "a whole number from 0",
         metavar="P",
+        group="Data",
         ge=0,
     )
     anchor_per_round: int = option(
@@ -55,12 +60,14 @@ class Federation(VotingOptions):
         "probes a round that come from the anchor, where there is one",
         "a whole number from 1",
         metavar="B",
+        group="Data",
         agreed=True,
         ge=1,
     )
     partition: str = option(
         "dirichlet:0.5",
-        "how the private data is cut; resample:K: every node draws K examples from all, with replacement",
+        "how the private data is cut; resample:K: every node draws K examples from all, with replacement; where the "
+        "default is not possible, text is cut into chunks, and more peers than there are examples for take resample:40",
         "dirichlet:A, iid, shards:K, chunks or resample:K",
         metavar="HOW",
         min_length=1,
@@ -70,48 +77,65 @@ class Federation(VotingOptions):
         "how private images are varied at each step; auto: as is usual for the data set",
         "auto, none or crop-flip",
         metavar="HOW",
+        group="Data",
     )
     vocabulary: int = option(
         2048,
         "text: tokens of the byte-pair tokenizer",
         f"a whole number from 256 (every byte) to {MAX_CLASSES} (a vote is at most three bytes)",
         metavar="V",
+        group="Data",
         agreed=True,
         ge=256,
         le=MAX_CLASSES,
     )
-    context: int = option(256, "text: tokens in a window", "a whole number from 1", metavar="T", agreed=True, ge=1)
+    context: int = option(
+        256, "text: tokens in a window", "a whole number from 1", metavar="T", group="Data", agreed=True, ge=1
+    )
     model: ModelOption = option(
         "auto",
         "the model; several, separated by commas, are dealt out to the nodes by rank; mlp:64x2 has a width and a depth "
         "of its own",
-        "auto, mlp, linear, cnn, cnn-half, cnn-grid (smaller), resnet18, tinygpt or package.module:function, or "
-        "several of these separated by commas; all but linear, resnet18 and functions also with a size, as mlp:WIDTH, "
-        "mlp:WIDTHxDEPTH",
+        "a model that p2p-tally simulate --help lists, mlp:WIDTH or mlp:WIDTHxDEPTH, package.module:function, or "
+        "several of these separated by commas",
         metavar="MODEL,...",
     )
     width: int = option(
-        0, "width of mlp, cnn and tinygpt; 0: the model's own", "a whole number from 0", metavar="W", ge=0
+        0,
+        "width of mlp, cnn and tinygpt; 0: the model's own",
+        "a whole number from 0",
+        metavar="W",
+        group="Model",
+        ge=0,
     )
     depth: int = option(
-        0, "depth of mlp, cnn and tinygpt; 0: the model's own", "a whole number from 0", metavar="D", ge=0
+        0,
+        "depth of mlp, cnn and tinygpt; 0: the model's own",
+        "a whole number from 0",
+        metavar="D",
+        group="Model",
+        ge=0,
     )
     init: Path | None = option(
         None,
         "parameters to begin with: a file of an earlier run, or any that fits; a run's folder gives each node its own",
         "a safetensors file, or the folder of a run",
         metavar="FILE",
+        group="Model",
     )
     train: str = option(
         "all",
         "parameters that train; the rest is neither sent nor merged; head: those of the last layer",
         "all, head, or patterns of parameter names such as 'layer4.*,fc.*'",
         metavar="all|head|PATTERN,...",
+        group="Model",
         pattern=r"^[^,\s]+(,[^,\s]+)*$",
     )
     lr: float = option(1e-3, "AdamW step size", "a positive number", metavar="LR", gt=0)
-    weight_decay: float = option(5e-4, "AdamW weight decay", "a number from 0", metavar="WD", ge=0)
-    clip: float = option(0.0, "clip the gradient's norm to this; 0: do not", "a number from 0", metavar="NORM", ge=0)
+    weight_decay: float = option(5e-4, "AdamW weight decay", "a number from 0", metavar="WD", group="Model", ge=0)
+    clip: float = option(
+        0.0, "clip the gradient's norm to this; 0: do not", "a number from 0", metavar="NORM", group="Model", ge=0
+    )
     seed: int = option(
         0, "seed of everything random", "a whole number from 0", metavar="S", agreed=True, ge=0, lt=2**63
     )
@@ -122,6 +146,7 @@ class Federation(VotingOptions):
         "test examples that are evaluated, the first ones [default: all]",
         "a whole number from 1",
         metavar="P",
+        group="Measuring",
         ge=1,
     )
     eval_every: int | None = option(
@@ -129,6 +154,7 @@ class Federation(VotingOptions):
         "rounds between evaluations [default: every round where that is cheap]",
         "a whole number from 1",
         metavar="E",
+        group="Measuring",
         ge=1,
     )
     tail: int | None = option(
@@ -136,6 +162,7 @@ class Federation(VotingOptions):
         "rounds that the tail accuracy covers [default: a thirtieth of the rounds]",
         "a whole number from 1",
         metavar="ROUNDS",
+        group="Measuring",
         ge=1,
     )
 

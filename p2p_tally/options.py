@@ -1,20 +1,32 @@
 """Sets of options: a field is a key of a TOML file, an option of the command line, its own help and its own error."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticUndefined
 
 from p2p_tally.errors import ConfigError
 
+# What --help shows under headings of their own, in this order, after the options that most runs need.
+Group = Literal["", "Votes", "Merges", "Some methods", "Data", "Model", "Measuring", "Running", "Ray"]
 
-def option(default: Any, meaning: str, accepted: str, *, metavar: str, agreed: bool = False, **limits: Any) -> Any:
+
+def option(
+    default: Any,
+    meaning: str,
+    accepted: str,
+    *,
+    metavar: str,
+    agreed: bool = False,
+    group: Group = "",
+    **limits: Any,
+) -> Any:
     """A field that is also a command-line option and a TOML key.
 
-    `meaning` is its help text; `accepted` says what it takes, in the help and in the error for a bad value.
+    `meaning` is its help text; `accepted` says what it takes, in the error for a bad value.
     """
-    extra: Any = {"accepted": accepted, "metavar": metavar, "agreed": agreed}
+    extra: Any = {"accepted": accepted, "metavar": metavar, "agreed": agreed, "group": group}
     return Field(default, description=meaning, json_schema_extra=extra, **limits)
 
 

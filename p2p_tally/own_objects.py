@@ -4,11 +4,13 @@ import functools
 import importlib
 import inspect
 import sys
+import traceback
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from p2p_tally.errors import ConfigError
+from p2p_tally.errors import ConfigError, OperatorError
 from p2p_tally.ids import digest
 
 
@@ -36,9 +38,42 @@ def import_object(spec: str, flag: str, kind: str = "function") -> Any:
     except ModuleNotFoundError as error:
         # The module that is missing may be one that the user's own module imports.
         raise ConfigError(f"{flag} {spec}: no module named {error.name!r}; {accepted}") from None
+    except Exception as error:
+        raise ConfigError(f"{flag} {spec}: its module fails: {what_and_where(error)}") from error
     if not hasattr(module, name):
         raise ConfigError(f"{flag} {spec}: module {module_name!r} has no {kind} {name!r}")
     return getattr(module, name)
+
+
+def call_own(function: Callable[..., Any], what: str, **offered: Any) -> Any:
+    """Call a user's function with those of the offered arguments that it takes. `what`: what messages begin with."""
+    takes = inspect.signature(function).parameters
+    missing = [name for name, one in takes.items() if name not in offered and _is_needed(one)]
+    if missing:
+        accepted = f"one that takes {' and '.join(offered)}, or nothing" if offered else "one that takes nothing"
+        raise ConfigError(f"{what}: needs {', '.join(missing)}, which nobody gives it; accepted is {accepted}")
+    try:
+        return function(**{name: value for name, value in offered.items() if name in takes})
+    except OperatorError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{what}: it fails: {what_and_where(error)}") from error
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty and parameter.kind not in (
+        parameter.VAR_POSITIONAL,
+        parameter.VAR_KEYWORD,
+    )
+
+
+def what_and_where(error: Exception) -> str:
+    """An exception of a user's own code in one line, with the place of it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    said, file, line = str(error), last.filename, last.lineno
+    if isinstance(error, SyntaxError):
+        said, file, line = error.msg, error.filename or "", error.lineno
+    return f"{type(error).__name__}: {' '.join(said.split())} ({Path(file).name}, line {line})"
 
 
 def import_path(value: object) -> str | None:

@@ -26,7 +26,7 @@ class RoundOptions(Options):
     topology: str = option(
         "mesh",
         "graph of neighbours",
-        "mesh, ring, gossip, star, ... (see: p2p-tally topology --help)",
+        "a graph that p2p-tally topology --help lists",
         metavar="NAME",
         agreed=True,
         min_length=1,
@@ -52,9 +52,9 @@ class RoundOptions(Options):
     local_steps: int = option(
         5, "local optimiser steps K a round", "a whole number from 1", metavar="K", agreed=True, ge=1
     )
-    batch: int = option(16, "examples in a local step", "a whole number from 1", metavar="B", ge=1)
+    batch: int = option(16, "examples in a local step", "a whole number from 1", metavar="B", group="Model", ge=1)
     probes_per_round: int = option(
-        16, "probes sampled a round", "a whole number from 1", metavar="B", agreed=True, ge=1
+        16, "probes sampled a round", "a whole number from 1", metavar="B", group="Votes", agreed=True, ge=1
     )
     warmup: Annotated[int, Field(ge=0)] | Literal["auto"] | None = option(
         None,
@@ -62,6 +62,7 @@ class RoundOptions(Options):
         "[default: a tenth of the rounds]",
         "a whole number from 0, or auto",
         metavar="W|auto",
+        group="Votes",
         agreed=True,
     )
     alpha: float | None = option(
@@ -69,6 +70,7 @@ class RoundOptions(Options):
         "weight of the probes' labels in the distillation loss [default: 0.5; 0 where probes have no labels]",
         "a number from 0 to 1",
         metavar="A",
+        group="Votes",
         agreed=True,
         ge=0,
         le=1,
@@ -78,6 +80,7 @@ class RoundOptions(Options):
         "rounds T over which the consensus fades out after the warm-up; 0: it does not",
         "a whole number from 0",
         metavar="T",
+        group="Votes",
         agreed=True,
         ge=0,
     )
@@ -95,6 +98,7 @@ class RoundOptions(Options):
         "the last merge at the earliest",
         "clock or drift",
         metavar="WHEN",
+        group="Merges",
         agreed=True,
     )
     merge_threshold: float = option(
@@ -102,6 +106,7 @@ class RoundOptions(Options):
         "drift: mean share of the votes that the plurality has, below which peers merge",
         "a number from 0 to 1",
         metavar="SHARE",
+        group="Merges",
         agreed=True,
         ge=0,
         le=1,
@@ -111,6 +116,7 @@ class RoundOptions(Options):
         "how merged parameters are written; below float32 as the change since the last merge",
         "float32, bfloat16 or int8",
         metavar="PRECISION",
+        group="Merges",
         agreed=True,
     )
     merge_top_k: float = option(
@@ -118,6 +124,7 @@ class RoundOptions(Options):
         "share of the change that a merge sends, the largest values; the rest waits for the next; 0: all of it",
         "a number from 0, below 1",
         metavar="SHARE",
+        group="Merges",
         agreed=True,
         ge=0,
         lt=1,
@@ -128,6 +135,7 @@ class RoundOptions(Options):
         "a ring of links",
         "neighbours, or ring on a graph that has a ring of links through all nodes",
         metavar="HOW",
+        group="Merges",
         agreed=True,
     )
     start: Start = option(
@@ -136,6 +144,7 @@ class RoundOptions(Options):
         "merge, because a mean of unrelated models is worse than any of them",
         "auto, own or common",
         metavar="HOW",
+        group="Merges",
         agreed=True,
     )
     hops: Annotated[int, Field(ge=1)] | Literal["all"] = option(
@@ -143,6 +152,7 @@ class RoundOptions(Options):
         "links that a vote travels, passed on by the nodes between; all: until everybody has it",
         "a whole number from 1, or all",
         metavar="H|all",
+        group="Votes",
         agreed=True,
     )
     tally_weights: TallyWeights = option(
@@ -151,10 +161,11 @@ class RoundOptions(Options):
         "voter was so far, class by class: by labels, and without them by what all votes say",
         "uniform, mixing or reliability",
         metavar="HOW",
+        group="Votes",
         agreed=True,
     )
     ballot: BallotCoding = option(
-        "byte", "how votes are written", "byte, packed or coded", metavar="CODING", agreed=True
+        "byte", "how votes are written", "byte, packed or coded", metavar="CODING", group="Votes", agreed=True
     )
 
     # What only some methods read
@@ -163,6 +174,7 @@ class RoundOptions(Options):
         "rcfd, and own methods that send top-k: classes sent a probe",
         "a whole number from 1",
         metavar="K",
+        group="Some methods",
         agreed=True,
         ge=1,
     )
@@ -171,29 +183,46 @@ class RoundOptions(Options):
         "fedmd, rcfd, feddf: how probabilities are written; all peers, the sender too, learn from what that leaves",
         "float32, float16 or int8",
         metavar="PRECISION",
+        group="Some methods",
         agreed=True,
     )
     mu: float = option(
-        0.001, "fedprox: weight of the proximal term", "a number from 0", metavar="MU", agreed=True, ge=0
+        0.001,
+        "fedprox: weight of the proximal term",
+        "a number from 0",
+        metavar="MU",
+        group="Some methods",
+        agreed=True,
+        ge=0,
     )
-    outer_lr: float = option(0.7, "diloco: outer step size", "a positive number", metavar="LR", agreed=True, gt=0)
+    outer_lr: float = option(
+        0.7, "diloco: outer step size", "a positive number", metavar="LR", group="Some methods", agreed=True, gt=0
+    )
     outer_momentum: float = option(
         0.9,
         "diloco: outer Nesterov momentum",
         "a number from 0, below 1",
         metavar="M",
+        group="Some methods",
         agreed=True,
         ge=0,
         lt=1,
     )
     disagreement_weight: float = option(
-        0.0, "tally: extra KL weight where peers disagree", "a number from 0", metavar="B", agreed=True, ge=0
+        0.0,
+        "tally: extra KL weight where peers disagree",
+        "a number from 0",
+        metavar="B",
+        group="Some methods",
+        agreed=True,
+        ge=0,
     )
     inverse_agreement: float = option(
         0.0,
         "tally: share of the peer weights that favours dissenters",
         "a number from 0 to 1",
         metavar="B",
+        group="Some methods",
         agreed=True,
         ge=0,
         le=1,

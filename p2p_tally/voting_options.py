@@ -31,6 +31,7 @@ class VotingOptions(RoundOptions):
         "local loss: how far it undoes the skew of the peer's own class counts; 0: plain cross-entropy, 1: all of it",
         "a number from 0",
         metavar="B",
+        group="Votes",
         ge=0,
     )
     calibrate: float = option(
@@ -38,6 +39,7 @@ class VotingOptions(RoundOptions):
         "how far a peer takes its own mean prediction out of what it answers; 0: not at all, 1: all of it",
         "a number from 0",
         metavar="B",
+        group="Votes",
         ge=0,
     )
     abstain: (
@@ -48,6 +50,7 @@ class VotingOptions(RoundOptions):
         "below:P: those where its likeliest class is less likely than P",
         "a number from 0, below 1, or below:P with a probability P",
         metavar="SHARE|below:P",
+        group="Votes",
         agreed=True,
     )
     consensus_weight: ConsensusWeight = option(
@@ -57,6 +60,7 @@ class VotingOptions(RoundOptions):
         "the second. With these two there is no warm-up unless one is given",
         "fixed, agreement or margin",
         metavar="HOW",
+        group="Votes",
         agreed=True,
     )
 

@@ -162,3 +162,23 @@ def method_of(federation: Federation) -> Method:
     if not isinstance(row, Method):
         raise ConfigError(f"--method {given}: accepted is a p2p_tally Method, not {type(row).__name__}")
     return row
+
+
+# Options that only some methods read, and whether one does.
+READERS: dict[str, Callable[[Method], bool]] = {
+    "top_k": lambda method: method.sends is Sends.TOP_K,
+    "mu": lambda method: method.proximal,
+    "outer_lr": lambda method: method.merge_step is outer_nesterov,
+    "outer_momentum": lambda method: method.merge_step is outer_nesterov,
+    "disagreement_weight": lambda method: method.weighs_disagreement,
+    "inverse_agreement": lambda method: method.target is histogram,
+}
+
+
+def unread_options(federation: Federation) -> list[str]:
+    """Options that were changed and that the method does not read. A user's own row may read any."""
+    method = method_of(federation)
+    if method.name not in METHODS:
+        return []
+    changed = [name for name in READERS if getattr(federation, name) != federation.about(name)["default"]]
+    return [name for name in changed if not READERS[name](method)]

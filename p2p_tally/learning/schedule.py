@@ -15,7 +15,7 @@ import numpy as np
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.architectures import check_models
-from p2p_tally.learning.methods import Sends, method_of
+from p2p_tally.learning.methods import Sends, method_of, unread_options
 from p2p_tally.option_types import Start
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,15 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
     if not method.merges and merge_every:
         log.warning("--merge-every %s: the method %s never merges; ignored", merge_every, method.name)
         merge_every = 0
+    for name in unread_options(federation):
+        flag, value = "--" + name.replace("_", "-"), getattr(federation, name)
+        log.warning("%s %s: the method %s does not read it; ignored", flag, value, method.name)
+    if method.waits and isinstance(federation.warmup, int) and federation.warmup >= federation.rounds:
+        log.warning(
+            "--warmup %s: the channel never opens in %s rounds, so nobody learns from votes or probes",
+            federation.warmup,
+            federation.rounds,
+        )
     tail = max(1, federation.rounds // 30) if federation.tail is None else federation.tail
     if federation.eval_every and math.gcd(federation.eval_every, max(1, merge_every)) > 1:
         log.warning(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from p2p_tally.config import MAX_CLASSES, Federation
 from p2p_tally.errors import ConfigError, DataError
@@ -14,7 +14,7 @@ from p2p_tally.learning import models
 from p2p_tally.learning.architectures import of_rank, shown
 from p2p_tally.learning.data import Arrays, Augment, DataOptions, Examples, Normalise, Source, load
 from p2p_tally.learning.data.images import crop_and_flip
-from p2p_tally.learning.data.partition import partition
+from p2p_tally.learning.data.partition import cut
 from p2p_tally.learning.data.probes import ProbePool, overlap
 from p2p_tally.learning.data.text import TextSource
 from p2p_tally.learning.learner import Learner
@@ -88,9 +88,9 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
             "%d of %d probes are in the test set too: accuracies will flatter", seen_in_test, len(probes.examples)
         )
     try_method(federation, source.classes)
-    shards = partition(private, federation.partition, federation.nodes, federation.seed)
+    shards, how = cut(private, federation.partition, federation.nodes, federation.seed)
     return Task(
-        federation=federation,
+        federation=federation.model_copy(update={"partition": how}),
         classes=source.classes,
         input_shape=source.input_shape,
         default_model=source.default_model,
@@ -241,12 +241,17 @@ def _try_out(model: nn.Module, task: Task, item: str) -> None:
     chosen = f"--model {item}: on inputs {x.dtype} {tuple(x.shape[1:])} of {task.federation.data}"
     with torch.random.fork_rng(devices=[]):
         try:
-            shape = tuple(model(x).flatten(0, -2).shape)
+            answer = model(x)
             before = {key: buffer.clone() for key, buffer in model.named_buffers()}
             model(x)  # a second time: a cache that the first call has filled may stay
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            raise ConfigError(f"{chosen} it fails: {' '.join(str(error).split())}") from None
+        except Exception as error:
+            raise ConfigError(f"{chosen} it fails: {' '.join(str(error).split())}") from error
     expected = (2 * task.test.probes_each, task.classes)
+    if not isinstance(answer, Tensor):
+        raise ConfigError(
+            f"{chosen} it gives a {type(answer).__name__}; accepted are logits {expected} for two examples"
+        )
+    shape = tuple((answer.flatten(0, -2) if answer.ndim > 1 else answer).shape)
     if shape != expected:
         raise ConfigError(f"{chosen} it gives {shape} for two examples; accepted are logits {expected}")
     changed = [key for key, buffer in model.named_buffers() if not same_values(before.get(key), buffer)]

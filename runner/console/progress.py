@@ -5,14 +5,21 @@ import statistics
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+import rich.progress
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.table import Column
 
+from p2p_tally.runner.console.terminal import WithRoom
 from p2p_tally.runner.runs.run import RoundLine
 
 # Lines that a run of any length writes where there is no terminal.
 PLAIN_LINES = 10
+
+
+class Bar(rich.progress.Progress):
+    def get_renderable(self) -> RenderableType:
+        return WithRoom(super().get_renderable())
 
 
 class Progress:
@@ -23,10 +30,10 @@ class Progress:
         self._next_line = 0.0
         self._bar = Bar(
             TextColumn("round"),
-            MofNCompleteColumn(),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),  # where there is little room, the bar gives way
             BarColumn(bar_width=24),
             TextColumn("{task.description}"),
-            TimeRemainingColumn(compact=True),
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
             console=self._console,
             disable=not self._live,
         )

@@ -2,23 +2,24 @@
 
 from pathlib import Path
 
-from rich.table import Table
-
 from p2p_tally.runner.console.tables import in_units
-from p2p_tally.runner.console.terminal import print_table
+from p2p_tally.runner.console.terminal import Column, print_columns
 from p2p_tally.runner.report.results import CellResults, Measured, collect
+
+COLUMNS = (
+    Column("cell", words=True),
+    Column("seeds", least_useful=1),
+    Column("accuracy %"),
+    Column("spread"),
+    Column("sent by a peer"),
+)
 
 
 def print_results(folder: Path) -> None:
     """One table for each experiment in the folder: accuracy, spread between peers, bytes."""
     for results in collect([folder]):
-        table = Table(title=results.title, title_justify="left")
-        table.add_column("cell", overflow="fold")
-        for column in ("seeds", "accuracy %", "spread", "sent by a peer"):
-            table.add_column(column, justify="right", no_wrap=True)
-        for cell in results.cells:
-            table.add_row(cell.name, str(len(cell.runs)), *_figures(cell))
-        print_table(table)
+        rows = [[cell.name, str(len(cell.runs)), *_figures(cell)] for cell in results.cells]
+        print_columns(COLUMNS, rows, results.title)
 
 
 def _figures(cell: CellResults) -> tuple[str, str, str]:

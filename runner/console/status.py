@@ -4,10 +4,11 @@ import asyncio
 from typing import Any
 
 import aiohttp
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.table import Table
 
 from p2p_tally.node.links.addresses import why_unreachable
+from p2p_tally.runner.console.terminal import Column, WithRoom, print_columns, table_for
 
 ASK_SECONDS = 5.0
 REFRESH_SECONDS = 1.0
@@ -34,23 +35,45 @@ async def _ask(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
 
 async def watch(urls: list[str]) -> None:
     """Show a table and keep it current, until cancelled."""
-    with Live(table_of(await ask(urls)), refresh_per_second=4) as live:
+    with Live(WithRoom(Current(await ask(urls))), refresh_per_second=4) as live:
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
-            live.update(table_of(await ask(urls)))
+            live.update(WithRoom(Current(await ask(urls))))
 
 
-def table_of(nodes: list[dict[str, Any]]) -> Table:
-    table = Table()
-    for column in ("node", "round", "phase", "accuracy %", "payload", "missing"):
-        table.add_column(column, justify="left" if column in ("node", "phase", "missing") else "right")
-    for node in nodes:
-        if "error" in node:
-            table.add_row(node["url"], "-", "unreachable", "-", "-", node["error"])
-            continue
-        accuracy = "-" if node["accuracy"] is None else f"{node['accuracy']:.1f}"
-        where = f"{node['round']}/{node['rounds']}"
-        table.add_row(
-            node["name"], where, node["phase"], accuracy, f"{node['payload_bytes']:,}", ", ".join(node["missing"])
-        )
-    return table
+class Current:
+    """The table, made for the width that there is when it is drawn."""
+
+    def __init__(self, nodes: list[dict[str, Any]]) -> None:
+        self._nodes = nodes
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield table_for(options.max_width, COLUMNS, _rows(self._nodes))
+
+
+def print_status(nodes: list[dict[str, Any]]) -> None:
+    print_columns(COLUMNS, _rows(nodes))
+
+
+COLUMNS = (
+    Column("node", words=True),
+    Column("round"),
+    Column("phase", words=True),
+    Column("accuracy %"),
+    Column("payload", least_useful=1),
+    Column("missing", words=True),
+)
+
+
+def _rows(nodes: list[dict[str, Any]]) -> list[list[str]]:
+    return [_unreachable(node) if "error" in node else _row(node) for node in nodes]
+
+
+def _unreachable(node: dict[str, Any]) -> list[str]:
+    return [node["url"], "-", "unreachable", "-", "-", node["error"]]
+
+
+def _row(node: dict[str, Any]) -> list[str]:
+    accuracy = "-" if node["accuracy"] is None else f"{node['accuracy']:.1f}"
+    where = f"{node['round']}/{node['rounds']}"
+    return [node["name"], where, node["phase"], accuracy, f"{node['payload_bytes']:,}", ", ".join(node["missing"])]

@@ -4,10 +4,27 @@ from rich.console import Console
 from rich.table import Table
 
 from p2p_tally.learning.architectures import holders, of_rank, shown
-from p2p_tally.runner.console.terminal import print_table
+from p2p_tally.runner.console.terminal import Column, print_columns, print_table
 from p2p_tally.runner.experiments.payload import CellBytes
 from p2p_tally.runner.report.sent_bytes import MeasuredBytes
 from p2p_tally.runner.runs.run import Run, cell_name
+
+PAYLOAD = (
+    Column("cell", words=True),
+    Column("bytes/probe", least_useful=2),
+    Column("paper, bytes"),
+    Column("sent here, bytes"),
+    Column("ratio", least_useful=1),
+)
+MEASURED = (
+    Column("cell", words=True),
+    Column("ballot", words=True),
+    Column("as byte", least_useful=2),
+    Column("as packed", least_useful=3),
+    Column("payload"),
+    Column("framed"),
+    Column("wire", least_useful=1),
+)
 
 
 def print_run(run: Run) -> None:
@@ -41,29 +58,22 @@ def print_run(run: Run) -> None:
 
 
 def print_payload(title: str, cells: list[CellBytes]) -> None:
-    table = Table(title=f"{title}; merges counted as a {cells[0].accounting}", title_justify="left")
-    table.add_column("cell", no_wrap=True)
-    for column in ("bytes/probe", "paper, bytes", "sent here, bytes", "ratio"):
-        table.add_column(column, justify="right", no_wrap=True)
+    rows = []
     for cell in cells:
         ratio = f"{cell.sent_bytes / cell.payload_bytes:.3f}" if cell.payload_bytes else "-"
         row = f"{cell.bytes_per_probe:g}", f"{cell.payload_bytes:,}", f"{cell.sent_bytes:,}", ratio
-        table.add_row(cell.name, *row)
-    print_table(table)
+        rows.append([cell.name, *row])
+    print_columns(PAYLOAD, rows, f"{title}; merges counted as a {cells[0].accounting}")
 
 
 def print_measured(cells: list[MeasuredBytes]) -> None:
-    table = Table(title="Sent by a peer: votes as byte and packed by formula, the rest measured", title_justify="left")
-    table.add_column("cell", no_wrap=True)
-    table.add_column("ballot", no_wrap=True)
-    for column in ("as byte", "as packed", "payload", "framed", "wire"):
-        table.add_column(column, justify="right", no_wrap=True)
+    rows = []
     for cell in cells:
         row = (cell.as_byte, cell.as_packed, cell.payload, cell.framed, cell.wire)
-        table.add_row(cell.name, cell.ballot, *("–" if value is None else f"{value:,.0f}" for value in row))
+        rows.append([cell.name, cell.ballot, *("–" if value is None else f"{value:,.0f}" for value in row)])
         for kind, counts in cell.kinds.items():
-            table.add_row("", kind, "", "", f"{counts['payload']:,.0f}", f"{counts['framed']:,.0f}", "", style="dim")
-    print_table(table)
+            rows.append(["", kind, "", "", f"{counts['payload']:,.0f}", f"{counts['framed']:,.0f}", ""])
+    print_columns(MEASURED, rows, "Sent by a peer: votes as byte and packed by formula, the rest measured")
 
 
 def in_units(count: float) -> str:

@@ -6,7 +6,6 @@ from statistics import fmean
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
@@ -15,7 +14,7 @@ from p2p_tally.node.traffic import Copies, Traffic, payload
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.messages import Vote
-from p2p_tally.runner.console.terminal import print_table
+from p2p_tally.runner.console.terminal import Column, print_columns
 from p2p_tally.topologies import Hops, Topology, TopologyError, build
 from p2p_tally.topologies.facts import describe, mean_reach, plot, surveyed_rounds
 
@@ -82,33 +81,45 @@ def mesh_cheaper_until(classes: int) -> int:
     return 4 * classes + 1
 
 
+COLUMNS = (
+    Column("graph", words=True),
+    Column("nodes", least_useful=3),
+    Column("edges", least_useful=2),
+    Column("degree"),
+    Column("diameter", least_useful=1),
+    Column("gap"),
+    Column("rounds/10x"),
+    Column("vote B"),
+    Column("merge B"),
+)
+
+
 def compare(rows: list[dict[str, Any]], classes: int) -> None:
     """A table, a graph a row."""
-    table = Table()
-    table.add_column("graph")
-    for column in ("nodes", "edges", "degree", "diameter", "gap", "rounds/10x", "vote B", "merge B"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        low, high = row["degree"]
-        table.add_row(
-            row["name"],
-            str(row["nodes"]),
-            str(row["edges"]),
-            str(low) if low == high else f"{low}-{high}",
-            str(row["diameter"]),
-            f"{row['spectral_gap']:.4f}",
-            str(row["rounds_to_tenfold"]),
-            f"{row['vote_bytes']:,.0f}",
-            f"{row['merge_bytes']:,.0f}",
-        )
-    print_table(table)
-    Console().print(
+    print_columns(COLUMNS, [_cells(row) for row in rows])
+    console = Console()
+    console.print(
         "gap: the spectral gap of the mixing weights; rounds/10x: merges until the peers disagree a tenth as much; "
         f"vote and merge: bytes a peer sends a round{_over(rows[0]['hops'])}. "
         f"A mesh of votes is cheaper than a star of soft labels up to N = 4C + 1 = {mesh_cheaper_until(classes)}.",
         highlight=False,
-        soft_wrap=True,
+        soft_wrap=not console.is_terminal,
     )
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    low, high = row["degree"]
+    return [
+        row["name"],
+        str(row["nodes"]),
+        str(row["edges"]),
+        str(low) if low == high else f"{low}-{high}",
+        str(row["diameter"]),
+        f"{row['spectral_gap']:.4f}",
+        str(row["rounds_to_tenfold"]),
+        f"{row['vote_bytes']:,.0f}",
+        f"{row['merge_bytes']:,.0f}",
+    ]
 
 
 def _over(hops: Hops) -> str:

@@ -14,6 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from p2p_tally.runner.console.terminal import WithRoom
+
 if TYPE_CHECKING:
     from p2p_tally.runner.experiments.sweep import Job
 
@@ -38,12 +40,12 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live:
-            self._live.update(self._table(), refresh=True)
+            self._live.update(WithRoom(self._table()), refresh=True)
             self._live.stop()
 
     def changed(self, job: "Job") -> None:
         if self._live:
-            self._live.update(self._table(), refresh=True)
+            self._live.update(WithRoom(self._table()), refresh=True)
             return
         left = sum(job.state in ("waiting", "running") for job in self._jobs)
         text = {
@@ -55,7 +57,7 @@ class Display:
 
     async def tick(self) -> None:
         while self._live:
-            self._live.update(self._table(), refresh=True)
+            self._live.update(WithRoom(self._table()), refresh=True)
             await asyncio.sleep(TICK)
 
     def _say(self, text: str) -> None:

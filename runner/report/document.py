@@ -61,6 +61,11 @@ class Picture:
 Block = Heading | Text | Bullets | Table | Picture
 
 
+def anchor(heading: str) -> str:
+    """What a link to a heading names: `#anchor`, as pages of Markdown make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
 def as_markdown(blocks: Sequence[Block], folder: str = "") -> str:
     """`folder`: where the pictures are, seen from the file."""
     return "\n\n".join(_markdown(block, folder) for block in blocks) + "\n"
@@ -106,7 +111,7 @@ def write_html(blocks: Sequence[Block], out: Path) -> None:
 def _html(block: Block) -> str:
     match block:
         case Heading(level, text):
-            return f"<h{level}>{_marked(text)}</h{level}>"
+            return f'<h{level} id="{anchor(text)}">{_marked(text)}</h{level}>'
         case Text(text):
             return f"<p>{_marked(text)}</p>"
         case Bullets(items):

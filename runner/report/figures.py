@@ -13,6 +13,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, NullFormatter, StrMethodFormatter
 
 from p2p_tally.learning.methods import METHODS, method_of
 from p2p_tally.runner.report.accuracy_figure import STYLE
@@ -21,6 +22,7 @@ from p2p_tally.runner.report.results import CellResults, Results
 MARKERS = "osD^vP*Xhp<>"
 LINES: Sequence[Any] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 GREY = "#555555"
+SIZE = (9.0, 5.4)  # inches
 
 # Options that follow from others in every experiment: they would only make a legend longer.
 NOT_IN_LEGENDS = ("method", "seed", "alpha", "warmup", "probe_count", "tail", "eval_every", "rounds")
@@ -59,6 +61,8 @@ def pareto(results: Results, accounting: str = "payload") -> Figure | None:
     with matplotlib.rc_context(STYLE):
         figure, axes = _axes(f"{ACCOUNTINGS[accounting]} sent by a peer", "tail accuracy (%)")
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         silent = min(paid) / 6
         for (cell, sent, tail), marker in zip(known, _markers(known), strict=True):
             axes.errorbar(
@@ -90,14 +94,14 @@ def pareto(results: Results, accounting: str = "payload") -> Figure | None:
 
 def stabilisation(results: Results) -> Figure | None:
     """Each cell's mean over its peers with a band of one standard deviation, before the means of the others."""
-    cells = [cell for cell in results.cells if len(cell.runs[0].lines) > 2 and cell.federation.nodes > 1]
+    cells = [cell for cell in results.cells if len(cell.runs[0].lines) > 2]
     if not cells:
         return None
     curves = [_curve(cell) for cell in cells]
     columns = min(4, len(cells))
     rows = math.ceil(len(cells) / columns)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(2.6 * columns + 0.6, 2.1 * rows + 0.4), layout="constrained")
+        figure = Figure(figsize=_panels(rows, columns), layout="constrained")
         panels = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
         for panel, cell, (rounds, mean, spread) in zip(panels, cells, curves, strict=False):
             colour = method_of(cell.federation).colour
@@ -147,6 +151,8 @@ def ratio(all_results: Sequence[Results]) -> Figure | None:
         for ((count, data), value), marker in zip(sorted(measured.items()), MARKERS, strict=False):
             label = f"measured, {data}: {value:,.0f}"
             axes.plot(count, value, marker, color=METHODS["fedmd"].colour, mec="k", mew=0.6, ms=9, label=label)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.legend(frameon=False, fontsize=9)
     return figure
 
@@ -223,8 +229,13 @@ def _legend_label(cell: CellResults, cells: Sequence[CellResults], option: str) 
     return ", ".join([method_of(cell.federation).shown_as, *differing])
 
 
+def _panels(rows: int, columns: int) -> tuple[float, float]:
+    """The size of small panels side by side; a panel alone is as large as any figure."""
+    return SIZE if rows == columns == 1 else (3.3 * columns + 0.6, 2.6 * rows + 0.4)
+
+
 def _axes(across: str, up: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.add_subplot()
     axes.set_xlabel(across)
     axes.set_ylabel(up)

@@ -10,6 +10,7 @@ from p2p_tally.runner.report.document import (
     Heading,
     Picture,
     Text,
+    anchor,
     as_markdown,
     write_html,
     write_markdown,
@@ -40,6 +41,7 @@ HOW_JUDGED = (
     "is then not known, so such a verdict is of this seed. Bytes are counted."
 )
 
+INDEXED = 4  # experiments from which on a report begins with an index
 LEGIBLE = 24  # cells that a figure of all of them can tell apart
 
 
@@ -88,6 +90,7 @@ def compose(
     blocks += [*opening, Heading(2, "How this page was made")] if opening else []
     blocks.append(Text(WRITTEN_AFTER if opening else WRITTEN))
     blocks += [Text(note) for note in notes]
+    blocks += index(found)
     asked = [(results, verdicts) for results, verdicts in judged if verdicts]
     if asked:
         blocks += [Heading(2, "What was found"), summary_table(asked), Text(HOW_JUDGED)]
@@ -101,6 +104,13 @@ def compose(
     if of_all:
         blocks += [Heading(2, "Bytes by the number of classes"), *of_all]
     return blocks
+
+
+def index(found: Sequence[Results]) -> list[Block]:
+    """Links to the experiments, where a report has many."""
+    if len(found) < INDEXED:
+        return []
+    return [Heading(2, "Contents"), Bullets([f"[{one.name}](#{anchor(one.name)}): {one.title}" for one in found])]
 
 
 def judge_all(results: Results) -> list[Verdict]:

@@ -17,6 +17,7 @@ from p2p_tally.errors import DataError
 from p2p_tally.runner.experiments.experiment import load_experiment, preset_names
 from p2p_tally.runner.experiments.sweep import MANIFEST
 from p2p_tally.runner.report.findings import Finding, parse_finding
+from p2p_tally.runner.report.node_records import NodeRecord, read_node_records, runs_of
 from p2p_tally.runner.runs.folder import read_lines
 from p2p_tally.runner.runs.provenance import read_provenance
 from p2p_tally.runner.runs.run import Run, cell_name, predicts_tokens
@@ -138,12 +139,14 @@ class Results:
     question: str = ""
     prose: str = ""
     notes: list[str] = field(default_factory=list)
+    overrides: dict[str, dict[str, str]] = field(default_factory=dict)  # by cell: what --set changed in it
 
 
 def collect(paths: Sequence[Path]) -> list[Results]:
-    """Every sweep under the paths, in order; then all other finished runs as one more."""
+    """Every sweep under the paths, in order; then all other finished runs, and nodes started by hand, as one more."""
     found: list[Results] = []
     loose: list[Run] = []
+    records: list[NodeRecord] = []
     for path in paths:
         if not path.is_dir():
             raise DataError(f"{path}: no such folder; accepted are folders of runs or of sweeps")
@@ -153,12 +156,15 @@ def collect(paths: Sequence[Path]) -> list[Results]:
             for folder in sorted(summary.parent for summary in path.rglob("summary.json"))
             if not any(folder.is_relative_to(sweep) for sweep in sweeps)
         ]
-        if not sweeps and not runs and (path.parent.parent / MANIFEST).is_file():
+        nodes = read_node_records(path)
+        if not sweeps and not runs and not nodes and (path.parent.parent / MANIFEST).is_file():
             raise DataError(f"{path}: not finished")
-        if not sweeps and not runs:
-            raise DataError(f"{path}: holds no finished run (no summary.json)")
+        if not sweeps and not runs and not nodes:
+            raise DataError(f"{path}: holds no finished run (no summary.json) and no finished node (no NAME.jsonl)")
         found += [_read_sweep(sweep) for sweep in sweeps]
         loose += [read_run(folder) for folder in runs]
+        records += nodes
+    loose += runs_of(records)
     found = [results for results in found if results.cells]
     if loose:
         found.append(Results("runs", "Runs", list(_by_cell(loose))))
@@ -212,6 +218,7 @@ def _sweep(folder: Path, manifest: dict[str, Any]) -> Results:
         cells,
         missing,
         notes=manifest.get("notes", []),
+        overrides={cell["name"]: cell["set"] for cell in manifest["cells"] if cell.get("set")},
         **_question_and_findings(manifest, folder, papers),
     )
 

@@ -81,6 +81,7 @@ def _provenance(results: Results) -> dict[str, str]:
 def remarks(results: Results) -> list[str]:
     """What a reader must know before comparing."""
     found = list(results.notes)
+    found += _overridden(results)
     unknown = [name for name, text in _provenance(results).items() if not text]
     if unknown:
         found.append(f"Made by a version that did not record: {', '.join(unknown)}.")
@@ -95,6 +96,20 @@ def remarks(results: Results) -> list[str]:
     if results.missing:
         found.append(f"No finished run: {', '.join(f'`{name}`' for name in results.missing)}.")
     return found
+
+
+def _overridden(results: Results) -> list[str]:
+    """What --set changed: one sentence for each set of changes, with the cells where these are not all."""
+    cells: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for name, changes in results.overrides.items():
+        cells.setdefault(tuple((key, str(value)) for key, value in changes.items()), []).append(name)
+    total = len(results.cells) + len(results.missing)
+    return [
+        f"Changed by `--set`{'' if len(names) == total else ' in ' + ', '.join(f'`{name}`' for name in names)}: "
+        + ", ".join(f"`{key}={value}`" for key, value in changes)
+        + "."
+        for changes, names in cells.items()
+    ]
 
 
 def findings_table(verdicts: Sequence[Verdict]) -> Table:

@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -133,6 +134,7 @@ def measure(name: str, seconds: float) -> float:
     for side in TURNS:
         pipes[side], theirs = context.Pipe()
         context.Process(target=worker, args=(name, side, theirs), daemon=True).start()
+        theirs.close()  # then a worker that dies ends the wait for it
         pipes[side].recv()
     times: dict[str, list[float]] = {side: [] for side in TURNS}
     end = time.perf_counter() + seconds
@@ -159,6 +161,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30, help="for each model, at least five turns")
     parser.add_argument("--models", default=",".join(CASES))
     arguments = parser.parse_args()
+    if "resnet18" in arguments.models.split(",") and find_spec("torchvision") is None:
+        parser.error("resnet18 needs torchvision: pip install 'p2p-tally[vision]', or give --models cnn,tinygpt")
     ratios = [measure(name, arguments.seconds) for name in arguments.models.split(",")]
     print(f"learner / bare step: largest ratio {max(ratios):.3f}")
 

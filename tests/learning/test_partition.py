@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.learning.data import Arrays, Examples
 from p2p_tally.learning.data import partition as module
-from p2p_tally.learning.data.partition import partition
+from p2p_tally.learning.data.partition import cut, partition
 
 torch.set_num_threads(1)
 
@@ -223,3 +223,25 @@ def test_resampled_shards_differ_from_node_to_node() -> None:
 def test_resample_wants_a_count(how: str) -> None:
     with pytest.raises(ConfigError, match="a positive whole number"):
         partition(examples([0, 1]), how, 2, 0)
+
+
+def test_the_default_gives_way_where_peers_are_more_than_the_examples_can_serve(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    labels = np.arange(300) % 10
+    shards, how = cut(examples(labels), "dirichlet:0.5", 1000, 0)
+    assert (how, len(shards), {len(shard) for shard in shards}) == ("resample:40", 1000, {40})
+    assert caplog.messages == [
+        "--partition dirichlet:0.5: 300 private examples are too few for 1000 peers; taken is resample:40: each peer "
+        "draws its own from all"
+    ]
+    with pytest.raises(DataError):  # what the operator chose is not exchanged for something else
+        cut(examples(labels), "iid", 1000, 0)
+
+
+def test_where_the_default_is_possible_it_is_what_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    labels = np.arange(300) % 10
+    shards, how = cut(examples(labels), "dirichlet:0.5", 4, 0)
+    before = partition(examples(labels), "dirichlet:0.5", 4, 0)
+    assert how == "dirichlet:0.5" and caplog.messages == []
+    assert [shard.labels.tolist() for shard in shards] == [shard.labels.tolist() for shard in before]

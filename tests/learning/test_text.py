@@ -274,9 +274,10 @@ def test_missing_files_and_bad_options(book: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--vocabulary 17000000: accepted is 256"):
         load_text(book, vocabulary=17_000_000)
     federation = Federation(data=f"text:{book}", vocabulary=VOCABULARY, context=CONTEXT, nodes=2, probe_count=20)
-    with pytest.raises(DataError, match=r"^--partition dirichlet:0.5: .*accepted for this data is chunks or iid"):
-        prepare(federation)
-    mlp = federation.model_copy(update={"partition": "chunks", "model": "mlp"})
+    with pytest.raises(DataError, match=r"^--partition dirichlet:0.4: .*accepted for this data is chunks or iid"):
+        prepare(federation.model_copy(update={"partition": "dirichlet:0.4"}))
+    assert prepare(federation).federation.partition == "chunks"  # by itself
+    mlp = federation.model_copy(update={"model": "mlp"})
     with pytest.raises(ConfigError, match=r"^--model mlp: on inputs torch.int64 \(16,\) of text:.* it fails"):
         make_learner(prepare(mlp), NodeName("node-0"), 0, "cpu")
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.ids import derive_seed
-from p2p_tally.own_objects import import_object, module_exists
+from p2p_tally.own_objects import call_own, import_object, module_exists
 
 
 class Examples(Protocol):
@@ -141,13 +141,23 @@ Loader = Callable[[str, DataOptions], Source]
 
 
 @cache
-def sources() -> dict[str, Loader]:
-    """Name -> loader, from every module of this folder that has a SOURCES table."""
+def _tables() -> dict[str, Loader]:
+    """What the SOURCES tables of this folder's modules say: the name as users write it -> loader."""
     found: dict[str, Loader] = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
         found.update(getattr(module, "SOURCES", {}))
     return found
+
+
+def source_names() -> list[str]:
+    """The names as users write them: `digits`, `npz:FILE`."""
+    return sorted(_tables())
+
+
+def sources() -> dict[str, Loader]:
+    """Name -> loader. The name is what stands before a colon."""
+    return {name.partition(":")[0]: loader for name, loader in _tables().items()}
 
 
 def load(spec: object, options: DataOptions, *, flag: str = "--data") -> Source:
@@ -156,23 +166,49 @@ def load(spec: object, options: DataOptions, *, flag: str = "--data") -> Source:
     NAME is a function that returns a Source, or a Source.
     """
     if not isinstance(spec, str):
-        return _source(spec, f"{flag} {spec}: accepted is a p2p_tally Source")
+        return _source(spec, f"{flag} {spec}", "accepted is a p2p_tally Source")
     name, _, argument = spec.partition(":")
     loader = sources().get(name)
     if loader is not None:
         return loader(argument, options)
     if argument and ("." in name or module_exists(name)):
         found = import_object(spec, flag)
-        made = found() if callable(found) else found
-        return _source(made, f"{flag} {spec}: the function must return a p2p_tally Source")
-    accepted = ", ".join(sorted(sources()))
+        made = call_own(found, f"{flag} {spec}") if callable(found) else found
+        return _source(made, f"{flag} {spec}", "the function must return a p2p_tally Source")
+    accepted = ", ".join(source_names())
     raise ConfigError(f"{flag} {spec}: accepted is one of {accepted} or package.module:function")
 
 
-def _source(made: object, otherwise: str) -> Source:
+def _source(made: object, what: str, otherwise: str) -> Source:
+    """A user's own source, refused in one line where it is none, or its arrays do not fit what it says of them."""
     if not isinstance(made, Source):
-        raise DataError(f"{otherwise}, not {type(made).__name__}")
+        raise DataError(f"{what}: {otherwise}, not {type(made).__name__}")
+    for name, examples in (("train", made.train), ("test", made.test)):
+        if isinstance(examples, Arrays):
+            _check_arrays(examples, f"{what}: {name}", made)
+        elif examples is not None and not hasattr(examples, "take"):
+            raise DataError(f"{what}: {name} is a {type(examples).__name__}; accepted is Arrays(x, y)")
     return made
+
+
+def _check_arrays(arrays: Arrays, what: str, source: Source) -> None:
+    x, y = arrays.x, arrays.y
+    for name, value in (("x", x), ("y", y)):
+        if not isinstance(value, Tensor) and not (name == "y" and value is None):
+            raise DataError(
+                f"{what}.{name} is a {type(value).__module__}.{type(value).__name__}; accepted is a torch.Tensor, "
+                f"as torch.from_numpy({name}) makes of an array"
+            )
+    if x.shape[1:] != source.input_shape:
+        raise DataError(f"{what}.x has examples of shape {tuple(x.shape[1:])}, input_shape says {source.input_shape}")
+    if y is None:
+        return
+    if y.dtype != torch.int64 or y.shape != x.shape[:1]:
+        accepted = f"torch.int64 ({len(x)},), a class an example"
+        raise DataError(f"{what}.y is {y.dtype} {tuple(y.shape)}; accepted is {accepted}")
+    low, high = (int(y.min()), int(y.max())) if len(y) else (0, 0)
+    if low < 0 or (source.classes and high >= source.classes):
+        raise DataError(f"{what}.y has classes {low} to {high}; accepted is 0 to {source.classes - 1}, as classes says")
 
 
 def every_index(examples: Sequence[object] | Examples) -> Tensor:

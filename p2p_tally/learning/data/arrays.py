@@ -112,4 +112,4 @@ def _few_enough(classes: int, flag: str) -> None:
         raise DataError(f"{flag}: {classes} classes; accepted is at most {MAX_CLASSES} (a vote is at most three bytes)")
 
 
-SOURCES = {"npz": load}
+SOURCES = {"npz:FILE": load}

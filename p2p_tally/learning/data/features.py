@@ -142,4 +142,4 @@ def _digests(images: Examples) -> Iterator[Digest]:
         yield digest(repr(tuple(x.shape)).encode(), x.numpy().tobytes())
 
 
-SOURCES = {"features": load}
+SOURCES = {"features:IMAGES": load}

@@ -4,16 +4,47 @@
 thousands of simulated peers. Peers then share examples, and each holds some twice.
 """
 
+import logging
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError, DataError
 from p2p_tally.ids import derive_seed
 from p2p_tally.learning.data import Examples
 
+log = logging.getLogger(__name__)
+
 # A draw that leaves a peer without examples is repeated, at most this often; then an error asks for other options.
 DRAWS = 100
+
+
+# How private data is cut unless the operator says otherwise, and what takes its place where that is not possible.
+DEFAULT = str(Federation.model_fields["partition"].default)
+TEXT_DEFAULT = "chunks"
+CROWD_DEFAULT = "resample:40"
+
+
+def cut(examples: Examples, how: str, nodes: int, seed: int) -> tuple[list[Examples], str]:
+    """One shard for each node, and how they were cut: the default gives way to what the data allows, and says so."""
+    if how == DEFAULT and examples.labels is None:
+        how = TEXT_DEFAULT
+        log.info("--partition %s: this data has no label an example; taken is %s", DEFAULT, how)
+    try:
+        return partition(examples, how, nodes, seed), how
+    except DataError:
+        if how != DEFAULT:
+            raise
+    log.warning(
+        "--partition %s: %d private examples are too few for %d peers; taken is %s: each peer draws its own from all",
+        how,
+        len(examples),
+        nodes,
+        CROWD_DEFAULT,
+    )
+    return partition(examples, CROWD_DEFAULT, nodes, seed), CROWD_DEFAULT
 
 
 def partition(examples: Examples, how: str, nodes: int, seed: int) -> list[Examples]:

@@ -151,4 +151,4 @@ def _long_enough(length: int, unit: str, split: str, corpus: Corpus, context: in
 
 CORPORA = {"wikitext2": wikitext2_corpus, "text": file_corpus}
 
-SOURCES = {name: _loader(read) for name, read in CORPORA.items()}
+SOURCES = {"wikitext2": _loader(wikitext2_corpus), "text:FILE": _loader(file_corpus)}

@@ -152,4 +152,4 @@ def _loader(name: str) -> Loader:
     return lambda argument, options: load(name, argument, options)
 
 
-SOURCES = {name: _loader(name) for name in SETS}
+SOURCES = {"cifar10": _loader("cifar10"), "cifar100": _loader("cifar100"), "stl10": _loader("stl10")}

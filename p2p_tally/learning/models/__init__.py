@@ -1,7 +1,6 @@
 """Models: one file each, with a table MODELS of name -> builder. Adding one is adding a file."""
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable
 from functools import cache
@@ -13,7 +12,7 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.architectures import name_of, shown
 from p2p_tally.learning.norms import keep_no_averages
-from p2p_tally.own_objects import import_object
+from p2p_tally.own_objects import call_own, import_object
 
 # (shape of one input, classes, federation for width and depth) -> module giving logits [..., C]
 Builder = Callable[[tuple[int, ...], int, Federation], nn.Module]
@@ -63,9 +62,7 @@ def _users_own(function: object, name: str, input_shape: tuple[int, ...], classe
         raise ConfigError(
             f"--model {name}: a {type(function).__name__}; accepted is a function that returns a torch.nn.Module"
         )
-    offered = {"input_shape": input_shape, "classes": classes}
-    parameters = inspect.signature(function).parameters
-    model = function(**{name: value for name, value in offered.items() if name in parameters})
+    model = call_own(function, f"--model {name}", input_shape=input_shape, classes=classes)
     if not isinstance(model, nn.Module):
         raise ConfigError(f"--model {name}: the function must return a torch.nn.Module, not {type(model).__name__}")
     return model

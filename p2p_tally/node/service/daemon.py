@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from p2p_tally.config import DaemonSettings, Federation
+from p2p_tally.config import DaemonSettings, Federation, write_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, digest, file_name, in_order, node_name
 from p2p_tally.json_lines import LineFile, json_value
@@ -41,7 +41,7 @@ from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
 from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
-from p2p_tally.protocol.handshake import agreed_fields, fields_digest
+from p2p_tally.protocol.handshake import TOLD, agreed_fields, fields_digest, told_differences
 from p2p_tally.protocol.messages import Hello
 from p2p_tally.topologies import Topology
 
@@ -181,7 +181,7 @@ class Daemon:
         return make_learner(self.task, self.name, self.settings.rank or 0, pick_device(self.settings.device))
 
     def _fields(self) -> tuple[tuple[str, str], ...]:
-        """The values that every neighbour must share with this node."""
+        """The values that every neighbour must share with this node, and those that it is only told."""
         federation = self.task.federation
         values: dict[str, Any] = federation.agreed()
         if self.membership:
@@ -203,7 +203,7 @@ class Daemon:
                 values["frozen parameters"] = frozen[:16]
         if federation.init is not None and begin_alike(federation):
             values["first parameters"] = self.learner.parameters.sha256()[:16]
-        return agreed_fields(values)
+        return agreed_fields(values | {name: getattr(federation, name) for name in TOLD})
 
     def _limits(self) -> Limits:
         """The limits for frames. The transport needs them before the node is made."""
@@ -264,6 +264,8 @@ class Daemon:
         return kept_protocol
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
+        for difference in told_differences(self.fields, hello.fields):
+            log.warning("%s: the two learn differently", difference, extra={"event": "differs", "peer": peer})
         if isinstance(self.topology, KnownGraph):
             self.topology.learn(peer, hello.neighbours)
         self.node.step.link_up(peer, hello)
@@ -278,6 +280,7 @@ class Daemon:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 lines = LineFile(self.folder / f"{file_name(self.name)}.jsonl")
+                write_options(self.folder / f"{file_name(self.name)}.toml", self.task.federation, self.settings)
             except OSError as error:
                 what = f"--out {self.folder}: {error.strerror}"
                 raise ConfigError(f"{what}; accepted is a folder that can be made and written in") from None

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from p2p_tally.config import NodeSettings, write_options
@@ -20,10 +20,11 @@ def make_sweep(
     seeds: tuple[int, ...] = (0, 1),
     leave_out: tuple[str, ...] = (),
     notes: Sequence[str] = (),
+    changes: Mapping[str, str] | None = None,
 ) -> Path:
-    experiment = load_experiment(spec)
+    experiment = load_experiment(spec, changes)
     out.mkdir(parents=True)
-    (out / "sweep.json").write_text(json.dumps(manifest(experiment, experiment.cells, out, {}, notes)))
+    (out / "sweep.json").write_text(json.dumps(manifest(experiment, experiment.cells, out, changes or {}, notes)))
     for number, cell in enumerate(experiment.cells):
         if cell.name in leave_out:
             continue
