@@ -110,7 +110,8 @@ class Daemon:
                 f"--out {self.folder}: holds checkpoints of an earlier run; add --resume, or name another folder"
             )
         self.kept_rounds = (0, *kept)
-        self.worker = ThreadPoolExecutor(1, thread_name_prefix="learner")
+        # One thread of torch's there too, whatever the program around the daemon has set: as in a simulation.
+        self.worker = ThreadPoolExecutor(1, "learner", torch.set_num_threads, (1,))
         self.transport = WebSocketTransport(
             self.name, self.listen, self.addresses, self.hello, self._limits(), random.Random(), inherited
         )
@@ -131,7 +132,7 @@ class Daemon:
             self.topology,
             self.transport,
             self.recorder,
-            self._compute,
+            self.compute,
             clock=time.monotonic,
             deadlines=deadlines,
             quorum=settings.quorum,
@@ -213,32 +214,42 @@ class Daemon:
         every = self.settings.checkpoint_every
         return max(1, self.task.federation.rounds // 20) if every is None else every
 
-    async def _compute(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def compute(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Do the learner's work on another thread, so that the node can answer messages while it trains."""
         return await asyncio.get_running_loop().run_in_executor(self.worker, work, *arguments)
 
     async def run(self) -> dict[str, Any]:
         """Play all rounds, or until asked to stop. Returns the result."""
-        node, transport = self.node, self.transport
         try:
-            if self.admin is not None:
-                await self.admin.start()
-                log.info("admin at http://%s", self.admin.address, extra={"event": "admin"})
-            # It is not known yet in which round this node will continue, so it starts with the links of round 1.
-            node.step.begin_round(1)
-            await transport.start(self)
-            log.info("listening at %s", transport.listen, extra={"event": "listening"})
-            await self.startup.wait()
-            if not node.position.stopping:
-                self._begin(transport.hellos())
-                await node.run()
-                await self.recorder.finish(node)
-            return self._result()
+            await self.start()
+            return await self.play()
         finally:
-            await transport.close()
-            if self.admin is not None:
-                await self.admin.close()
-            self.worker.shutdown()
+            await self.close()
+
+    async def start(self) -> None:
+        """Open the sockets: from now on peers can connect."""
+        if self.admin is not None:
+            await self.admin.start()
+            log.info("admin at http://%s", self.admin.address, extra={"event": "admin"})
+        # It is not known yet in which round this node will continue, so it starts with the links of round 1.
+        self.node.step.begin_round(1)
+        await self.transport.start(self)
+        log.info("listening at %s", self.transport.listen, extra={"event": "listening"})
+
+    async def play(self) -> dict[str, Any]:
+        """Wait for the neighbours, then play all rounds, or until asked to stop. Returns the result."""
+        await self.startup.wait()
+        if not self.node.position.stopping:
+            self._begin(self.transport.hellos())
+            await self.node.run()
+            await self.recorder.finish(self.node)
+        return self._result()
+
+    async def close(self) -> None:
+        await self.transport.close()
+        if self.admin is not None:
+            await self.admin.close()
+        self.worker.shutdown()
 
     # --- called by the transport
 
