@@ -54,6 +54,12 @@ class NodeSettings(Options):
     download: bool = option(
         False, "fetch such a data set into that folder where it is missing", "given or not given", metavar="FLAG"
     )
+    log: Literal["tensorboard", "wandb", "mlflow", "none"] = option(
+        "none",
+        "show the figures of each evaluated round there too: tensorboard, wandb or mlflow",
+        "tensorboard, wandb, mlflow or none",
+        metavar="TOOL",
+    )
 
 
 class SimulationSettings(NodeSettings):

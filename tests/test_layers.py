@@ -26,6 +26,7 @@ LAYERS = {
     "p2p_tally.learning": "learning",
     "p2p_tally.protocol": "protocol",
     "p2p_tally.topologies": "topologies",
+    "p2p_tally.tracking": "tracking",
     "p2p_tally.config": "base",
     "p2p_tally.errors": "base",
     "p2p_tally.federation": "base",
@@ -43,11 +44,12 @@ LAYERS = {
 BELOW = {
     "facade": {"base"},  # what is heavier it loads when it is asked for
     "cli": {"facade", "runner", "node", "learning", "protocol", "topologies", "base"},
-    "runner": {"node", "learning", "protocol", "topologies", "base"},
-    "node": {"learning", "protocol", "topologies", "base"},
+    "runner": {"node", "learning", "protocol", "topologies", "tracking", "base"},
+    "node": {"learning", "protocol", "topologies", "tracking", "base"},
     "learning": {"topologies", "base"},
     "protocol": {"topologies", "base"},
     "topologies": set(),
+    "tracking": {"base"},
     "base": set(),
 }
 
@@ -157,7 +159,7 @@ def test_the_walker_sees_this_project() -> None:
 
 
 def test_the_layers_are_in_the_order_of_the_architecture() -> None:
-    order = ["cli", "runner", "node", "learning", "protocol", "topologies", "base"]
+    order = ["cli", "runner", "node", "learning", "protocol", "topologies", "tracking", "base"]
     for layer, below in BELOW.items():
         assert layer == "facade" or below <= {*order[order.index(layer) + 1 :], "facade"}
     assert "protocol" not in BELOW["learning"] and "learning" not in BELOW["protocol"]

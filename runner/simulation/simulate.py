@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -26,10 +27,12 @@ from p2p_tally.node.reports import RoundReport
 from p2p_tally.runner.runs.folder import RunFolder
 from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
 from p2p_tally.runner.runs.round_lines import OnLine, RoundLog
-from p2p_tally.runner.runs.run import Run
+from p2p_tally.runner.runs.run import Run, cell_name
 from p2p_tally.runner.simulation.checkpoints import EngineState, Resumable, RunCheckpoints, checkpoints_of
 from p2p_tally.runner.stacked.engine import Stacked, is_faster
 from p2p_tally.topologies import Topology
+from p2p_tally.tracking.services import check_installed
+from p2p_tally.tracking.tracker import open_tracker
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +76,7 @@ def simulate(
 def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnLine, threads: int, resume: bool) -> Run:
     if settings.out is not None:
         federation.check_names()  # its folder holds a config.toml
+    check_installed(settings.log)
     topology = make_topology(federation)
     task = prepare(federation, root=settings.data_root, download=settings.download)
     device = pick_device(settings.device)
@@ -90,9 +94,10 @@ def _simulate(federation: Federation, settings: SimulationSettings, on_line: OnL
     )
     if settings.out is None:
         run = Run(task.federation, names, provenance=provenance)
-        started = time.perf_counter()
-        engine.play(RoundLog(task, run, [on_line]))
-        return _finished(run, engine, time.perf_counter() - started)
+        with closing(open_tracker(settings.log, None, cell_name(task.federation), task.federation)) as tracker:
+            started = time.perf_counter()
+            engine.play(RoundLog(task, run, [on_line, lambda line: tracker.add(line.as_json())]))
+            return _finished(run, engine, time.perf_counter() - started)
     folder = RunFolder.reopen(settings.out) if resume else RunFolder(settings.out)
     try:
         # Of `auto` the engine that was taken: config.toml alone then repeats the run.

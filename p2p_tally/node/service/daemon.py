@@ -4,7 +4,6 @@ Only this module puts the parts of the node together.
 """
 
 import asyncio
-import json
 import logging
 import random
 import socket
@@ -20,7 +19,6 @@ import torch
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, digest, file_name, in_order, node_name
-from p2p_tally.json_lines import LineFile, json_value
 from p2p_tally.learning.architectures import items_of
 from p2p_tally.learning.graph import check_graph, make_topology, merge_ring
 from p2p_tally.learning.learner import Learner
@@ -35,6 +33,7 @@ from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.service.admin import Admin
 from p2p_tally.node.service.checkpoint import Checkpoints
+from p2p_tally.node.service.listeners import Listeners
 from p2p_tally.node.service.metrics import Metrics, NodeCollector
 from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
@@ -64,7 +63,7 @@ class Daemon:
         """`membership`: --peers are all members, and the neighbours follow from the topology.
 
         A launcher, which knows all nodes, sets `resume_round` and `inherited` (a listening socket). `on_line` is called
-        with each evaluated round; with `keep_record` each is also written to NAME.jsonl in the run folder.
+        with each evaluated round; with `keep_record` each is also written to NAME.jsonl, and to what --log names.
         """
         self.settings = settings
         self.resume_round = resume_round
@@ -116,16 +115,16 @@ class Daemon:
             self.name, self.listen, self.addresses, self.hello, self._limits(), random.Random(), inherited
         )
         self.metrics = Metrics()
+        self.listeners = self._listeners(on_line, keep_record)
         self.recorder = DaemonRecorder(
             self.learner,
             self.checkpoints,
             self._checkpoint_every(),
             self.metrics,
             lambda: self.transport.kernel_total().wire_sent,
-            self._listener(on_line, keep_record),
+            self.listeners.tell,
         )
-        fixed = None if settings.barrier_timeout == "auto" else settings.barrier_timeout
-        deadlines = Deadlines(fixed, automatic=fixed is None)
+        deadlines = self._deadlines()
         self.node = Node(
             self.name,
             self.learner,
@@ -210,6 +209,16 @@ class Daemon:
             fields=self.fields,
         )
 
+    def _deadlines(self) -> Deadlines:
+        fixed = None if self.settings.barrier_timeout == "auto" else self.settings.barrier_timeout
+        return Deadlines(fixed, automatic=fixed is None)
+
+    def _listeners(self, on_line: OnLine | None, keep_record: bool) -> Listeners:
+        listeners = Listeners(on_line)
+        if keep_record:
+            listeners.keep_record(self.folder, self.name, self.settings.log, self.task.federation)
+        return listeners
+
     def _checkpoint_every(self) -> int:
         every = self.settings.checkpoint_every
         return max(1, self.task.federation.rounds // 20) if every is None else every
@@ -250,6 +259,7 @@ class Daemon:
         if self.admin is not None:
             await self.admin.close()
         self.worker.shutdown()
+        await self.listeners.close()
 
     # --- called by the transport
 
@@ -266,24 +276,6 @@ class Daemon:
 
     def link_down(self, peer: NodeName) -> None:
         self.node.step.link_down(peer)
-
-    def _listener(self, on_line: OnLine | None, keep_record: bool) -> OnLine:
-        """A function that passes each evaluated round to all listeners. After a resume the record file is continued."""
-        listeners = [on_line] if on_line is not None else []
-        if keep_record:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                lines = LineFile(self.folder / f"{file_name(self.name)}.jsonl")
-            except OSError as error:
-                what = f"--out {self.folder}: {error.strerror}"
-                raise ConfigError(f"{what}; accepted is a folder that can be made and written in") from None
-            listeners.append(lambda line: lines.add(json.dumps(json_value(line)) + "\n"))
-
-        def tell(line: dict[str, Any]) -> None:
-            for listener in listeners:
-                listener(line)
-
-        return tell
 
     def keep_model(self) -> bool:
         """Write the trained model to a file. If that fails: a line in the log and False."""
