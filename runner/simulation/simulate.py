@@ -29,6 +29,7 @@ from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
 from p2p_tally.runner.runs.round_lines import OnLine, RoundLog
 from p2p_tally.runner.runs.run import Run, cell_name
 from p2p_tally.runner.simulation.checkpoints import EngineState, Resumable, RunCheckpoints, checkpoints_of
+from p2p_tally.runner.simulation.event_loop import run_to_end
 from p2p_tally.runner.stacked.engine import Stacked, is_faster
 from p2p_tally.topologies import Topology
 from p2p_tally.tracking.services import check_installed
@@ -157,7 +158,7 @@ class Exact:
 
     def play(self, lines: RoundLog) -> None:
         self.recorder.begin(lines)
-        asyncio.run(self._play())
+        run_to_end(self._play())
 
     async def _play(self) -> None:
         for node in self.nodes:  # all can be reached before the first frame is sent
