@@ -12,7 +12,7 @@ from typing import Any
 
 from p2p_tally.config import Federation, NodeSettings
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LAZY = {
     "simulate": "p2p_tally.runner.simulation.simulate",
