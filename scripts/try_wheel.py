@@ -4,9 +4,9 @@
     python scripts/try_wheel.py --borrow         # takes those of this Python: no network
     python scripts/try_wheel.py --models mlp,own
 
-For each kind of model a run is made with the installed command. Its model is then taken to another folder, where it must
-load, and `evaluate` and `predict` must have the accuracy that the run reported, to the last digit. (For TinyGPT `evaluate`
-alone.)
+For each kind of model a run is made with the installed command. Its model is then taken to another folder. There it
+must load, and `evaluate` and `predict` must have the accuracy that the run reported, to the last digit (TinyGPT:
+`evaluate` alone).
 """
 
 import argparse
