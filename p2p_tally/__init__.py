@@ -12,12 +12,13 @@ from typing import Any
 
 from p2p_tally.config import Federation, NodeSettings
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LAZY = {
     "simulate": "p2p_tally.runner.simulation.simulate",
     "Run": "p2p_tally.runner.runs.run",
     "load": "p2p_tally.learning.saved.loaded",
+    "Daemon": "p2p_tally.node.service.embedded",
     "Node": "p2p_tally.node.node",
     "Source": "p2p_tally.learning.data",
     "Arrays": "p2p_tally.learning.data",
@@ -32,6 +33,7 @@ _LAZY = {
 __all__ = [
     "METHODS",
     "Arrays",
+    "Daemon",
     "Federation",
     "Method",
     "Node",

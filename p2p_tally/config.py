@@ -63,6 +63,12 @@ class NodeSettings(Options):
         metavar="FLAG",
         group="Data",
     )
+    log: Literal["tensorboard", "wandb", "mlflow", "none"] = option(
+        "none",
+        "show the figures of each evaluated round there too: tensorboard, wandb or mlflow",
+        "tensorboard, wandb, mlflow or none",
+        metavar="TOOL",
+    )
 
 
 class SimulationSettings(NodeSettings):

@@ -56,7 +56,9 @@ def open_listener() -> socket.socket:
     return listener
 
 
-def make_daemons(federation: Federation, out: Path, on_line: OnLine | None = None, **options: Any) -> list[Daemon]:
+def make_daemons(
+    federation: Federation, out: Path, on_line: OnLine | None = None, keep_record: bool = False, **options: Any
+) -> list[Daemon]:
     """The daemons of a federation, in this process, each with its own port. `on_line` hears of all their rounds."""
     names = ranked_names(federation.nodes)
     listeners = {name: open_listener() for name in names}
@@ -67,7 +69,8 @@ def make_daemons(federation: Federation, out: Path, on_line: OnLine | None = Non
         values = {"name": name, "rank": rank, "listen": addresses[name], "peers": peers, "out": out, "device": "cpu"}
         values |= {"barrier_timeout": 20, **options}
         daemon_settings = DaemonSettings.parse(values)
-        daemons.append(Daemon(federation, daemon_settings, membership=True, inherited=listeners[name], on_line=on_line))
+        service: dict[str, Any] = {"inherited": listeners[name], "on_line": on_line, "keep_record": keep_record}
+        daemons.append(Daemon(federation, daemon_settings, membership=True, **service))
     return daemons
 
 

@@ -8,7 +8,12 @@ import pytest
 from p2p_tally.runner.experiments.experiment import preset_names
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / ".github").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 def headings(page: Path) -> set[str]:
@@ -25,6 +30,12 @@ def test_links_lead_somewhere(page: Path) -> None:
         to = page if not target else (page.parent / target).resolve()
         assert to.exists(), f"{target} is not there"
         assert not heading or heading in headings(to), f"{target}#{heading}: no such heading"
+
+
+def test_the_list_of_decisions_is_complete() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^- \[\d+\]\((.*?)\): ", (folder / "README.md").read_text(encoding="utf-8"), flags=re.M)
+    assert listed == sorted(path.name for path in folder.glob("0*.md"))
 
 
 # What stands on the page of another experiment; twins stand on that of their full one.

@@ -28,6 +28,7 @@ LAYERS = {
     "p2p_tally.learning": "learning",
     "p2p_tally.protocol": "protocol",
     "p2p_tally.topologies": "topologies",
+    "p2p_tally.tracking": "tracking",
     "p2p_tally.config": "base",
     "p2p_tally.errors": "base",
     "p2p_tally.federation": "base",
@@ -45,12 +46,13 @@ LAYERS = {
 BELOW = {
     "facade": {"base"},  # what is heavier it loads when it is asked for
     "cli": {"facade", "runner", "node", "page", "learning", "protocol", "topologies", "base"},
-    "runner": {"node", "page", "learning", "protocol", "topologies", "base"},
-    "node": {"page", "learning", "protocol", "topologies", "base"},
+    "runner": {"node", "page", "learning", "protocol", "topologies", "tracking", "base"},
+    "node": {"page", "learning", "protocol", "topologies", "tracking", "base"},
     "page": {"base"},
     "learning": {"topologies", "base"},
     "protocol": {"topologies", "base"},
     "topologies": set(),
+    "tracking": {"base"},
     "base": set(),
 }
 
@@ -161,7 +163,7 @@ def test_the_walker_sees_this_project() -> None:
 
 
 def test_the_layers_are_in_the_order_of_the_architecture() -> None:
-    order = ["cli", "runner", "node", "page", "learning", "protocol", "topologies", "base"]
+    order = ["cli", "runner", "node", "page", "learning", "protocol", "topologies", "tracking", "base"]
     for layer, below in BELOW.items():
         assert layer == "facade" or below <= {*order[order.index(layer) + 1 :], "facade"}
     assert "protocol" not in BELOW["learning"] and "learning" not in BELOW["protocol"]

@@ -22,6 +22,7 @@ from p2p_tally.runner.launch.daemons import Daemons, LaunchedNode, LaunchPlan, L
 from p2p_tally.runner.runs.folder import CHECKPOINTS, RunFolder
 from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
 from p2p_tally.runner.runs.run import RoundLine, Run
+from p2p_tally.tracking.services import check_installed
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ def launch(
     check_models(federation)
     check_start_file(federation)
     make_topology(federation)
+    check_installed(settings.log)
     where = where or LocalDaemons()
     with where:
         launcher = Launcher(federation, settings, on_line or (lambda _: None), resume, where, on_admin)

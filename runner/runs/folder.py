@@ -19,6 +19,7 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.files import locked, write_whole
 from p2p_tally.json_lines import LineFile, json_value
 from p2p_tally.runner.runs.run import RoundLine, Run
+from p2p_tally.tracking.tracker import Tracker, open_tracker
 
 CHECKPOINTS = "checkpoints"
 
@@ -43,6 +44,7 @@ class RunFolder:
         except BlockingIOError:
             raise ConfigError(f"--out {path}: another process is running in this folder") from None
         self._lines = LineFile(path / "rounds.jsonl")
+        self._tracker: Tracker | None = None  # from begin() on
 
     @classmethod
     def reopen(cls, path: Path) -> "RunFolder":
@@ -61,10 +63,14 @@ class RunFolder:
         return kept
 
     def begin(self, federation: Federation, settings: NodeSettings) -> None:
+        """Write the options down. What --log names is opened here and hears of every line from now on."""
+        self._tracker = open_tracker(settings.log, self.path, self.path.name, federation)
         write_options(self.path / "config.toml", federation, settings)
 
     def add(self, line: RoundLine) -> None:
         self._lines.add(as_text(line))
+        if self._tracker is not None:
+            self._tracker.add(line.as_json())
 
     def sync(self) -> None:
         """The lines so far are on the disk when this returns, or an OSError says why not."""
@@ -85,6 +91,8 @@ class RunFolder:
     def close(self) -> None:
         with contextlib.suppress(OSError):  # LineFile has logged what could not be written
             self._lines.close()
+        if self._tracker is not None:
+            self._tracker.close()
         self._lock.close()
 
 

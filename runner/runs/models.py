@@ -4,12 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from p2p_tally.config import Federation
-from p2p_tally.learning.architectures import of_rank
-from p2p_tally.learning.data import DataOptions, Normalise
-from p2p_tally.learning.data import load as load_source
-from p2p_tally.learning.saved.about import OWN
 from p2p_tally.learning.saved.file import ModelFile
-from p2p_tally.learning.saved.loaded import TrainedModel, loaded
+from p2p_tally.learning.saved.loaded import TrainedModel
+from p2p_tally.learning.saved.trusted import load_trusted
 
 
 class RunModels:
@@ -29,14 +26,4 @@ class RunModels:
         rank = range(len(self))[rank]  # from the end too; IndexError where there is none
         held = self._files[rank]
         file = ModelFile.parse(held, f"model {rank}") if isinstance(held, bytes) else ModelFile.read(held)
-        item = of_rank(self._federation, rank).model
-        own = item if file.about.is_own else None
-        return loaded(file, model=own, normalise=self._own_normalise() if file.about.normalise == OWN else None)
-
-    def _own_normalise(self) -> Normalise | None:
-        """That of the user's own data source; or of their own probes, where the data has none."""
-        for spec in (self._federation.data, self._federation.probes):
-            source = load_source(spec, DataOptions())
-            if source.normalise is not None:
-                return source.normalise
-        return None
+        return load_trusted(file, self._federation, rank)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -26,10 +27,13 @@ from p2p_tally.node.reports import RoundReport
 from p2p_tally.runner.runs.folder import RunFolder
 from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
 from p2p_tally.runner.runs.round_lines import OnLine, RoundLog
-from p2p_tally.runner.runs.run import Run
+from p2p_tally.runner.runs.run import Run, cell_name
 from p2p_tally.runner.simulation.checkpoints import EngineState, Resumable, RunCheckpoints, checkpoints_of
+from p2p_tally.runner.simulation.event_loop import run_to_end
 from p2p_tally.runner.stacked.engine import Stacked, is_faster
 from p2p_tally.topologies import Topology
+from p2p_tally.tracking.services import check_installed
+from p2p_tally.tracking.tracker import open_tracker
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +85,7 @@ def _simulate(
 ) -> Run:
     if settings.out is not None:
         federation.check_names()  # its folder holds a config.toml
+    check_installed(settings.log)
     topology = make_topology(federation)
     task = prepare(federation, root=settings.data_root, download=settings.download)
     device = pick_device(settings.device)
@@ -98,11 +103,12 @@ def _simulate(
     )
     if settings.out is None:
         run = Run(task.federation, names, provenance=provenance)
-        lines = RoundLog(task, run, [on_line])
-        watch(lines, topology)
-        started = time.perf_counter()
-        engine.play(lines)
-        return _finished(run, engine, time.perf_counter() - started)
+        with closing(open_tracker(settings.log, None, cell_name(task.federation), task.federation)) as tracker:
+            lines = RoundLog(task, run, [on_line, lambda line: tracker.add(line.as_json())])
+            watch(lines, topology)
+            started = time.perf_counter()
+            engine.play(lines)
+            return _finished(run, engine, time.perf_counter() - started)
     folder = RunFolder.reopen(settings.out) if resume else RunFolder(settings.out)
     try:
         # Of `auto` the engine that was taken: config.toml alone then repeats the run.
@@ -163,7 +169,7 @@ class Exact:
 
     def play(self, lines: RoundLog) -> None:
         self.recorder.begin(lines)
-        asyncio.run(self._play())
+        run_to_end(self._play())
 
     async def _play(self) -> None:
         for node in self.nodes:  # all can be reached before the first frame is sent

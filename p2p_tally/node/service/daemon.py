@@ -4,7 +4,6 @@ Only this module puts the parts of the node together.
 """
 
 import asyncio
-import json
 import logging
 import math
 import random
@@ -17,10 +16,9 @@ from typing import Any
 
 import torch
 
-from p2p_tally.config import DaemonSettings, Federation, write_options
+from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName, digest, file_name, in_order, node_name
-from p2p_tally.json_lines import LineFile, json_value
 from p2p_tally.learning.architectures import items_of
 from p2p_tally.learning.graph import check_graph, make_topology, merge_ring
 from p2p_tally.learning.learner import Learner
@@ -36,6 +34,7 @@ from p2p_tally.node.node import Node
 from p2p_tally.node.page.views import decoder
 from p2p_tally.node.service.admin import Admin
 from p2p_tally.node.service.checkpoint import Checkpoints
+from p2p_tally.node.service.listeners import Listeners
 from p2p_tally.node.service.metrics import Metrics, NodeCollector
 from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
@@ -66,7 +65,7 @@ class Daemon:
         """`membership`: --peers are all members, and the neighbours follow from the topology.
 
         A launcher, which knows all nodes, sets `resume_round` and `inherited` (a listening socket). `on_line` is called
-        with each evaluated round; with `keep_record` each is also written to NAME.jsonl in the run folder.
+        with each evaluated round; with `keep_record` each is also written to NAME.jsonl, and to what --log names.
         `on_admin` is called with the admin address, once it is served.
         """
         self.settings = settings
@@ -114,18 +113,20 @@ class Daemon:
                 f"--out {self.folder}: holds checkpoints of an earlier run; add --resume, or name another folder"
             )
         self.kept_rounds = (0, *kept)
-        self.worker = ThreadPoolExecutor(1, thread_name_prefix="learner")
+        # One thread of torch's there too, whatever the program around the daemon has set: as in a simulation.
+        self.worker = ThreadPoolExecutor(1, "learner", torch.set_num_threads, (1,))
         self.transport = WebSocketTransport(
             self.name, self.listen, self.addresses, self.hello, self._limits(), random.Random(), inherited
         )
         self.metrics = Metrics()
+        self.listeners = self._listeners(on_line, keep_record)
         self.recorder = DaemonRecorder(
             self.learner,
             self.checkpoints,
             self._checkpoint_every(),
             self.metrics,
             lambda: self.transport.kernel_total().wire_sent,
-            self._listener(on_line, keep_record),
+            self.listeners.tell,
         )
         deadlines = self._deadlines()
         self.node = Node(
@@ -134,7 +135,7 @@ class Daemon:
             self.topology,
             self.transport,
             self.recorder,
-            self._compute,
+            self.compute,
             clock=time.monotonic,
             deadlines=deadlines,
             quorum=settings.quorum,
@@ -223,37 +224,54 @@ class Daemon:
             fields=self.fields,
         )
 
+    def _listeners(self, on_line: OnLine | None, keep_record: bool) -> Listeners:
+        listeners = Listeners(on_line)
+        if keep_record:
+            listeners.keep_record(self.folder, self.name, self.task.federation, self.settings)
+        return listeners
+
     def _checkpoint_every(self) -> int:
         every = self.settings.checkpoint_every
         return max(1, self.task.federation.rounds // 20) if every is None else every
 
-    async def _compute(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def compute(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Do the learner's work on another thread, so that the node can answer messages while it trains."""
         return await asyncio.get_running_loop().run_in_executor(self.worker, work, *arguments)
 
     async def run(self) -> dict[str, Any]:
         """Play all rounds, or until asked to stop. Returns the result."""
-        node, transport = self.node, self.transport
         try:
-            if self.admin is not None:
-                await self.admin.start()
-                log.info("admin at http://%s", self.admin.address, extra={"event": "admin"})
-                self._on_admin(str(self.admin.address))
-            # It is not known yet in which round this node will continue, so it starts with the links of round 1.
-            node.step.begin_round(1)
-            await transport.start(self)
-            log.info("listening at %s", transport.listen, extra={"event": "listening"})
-            await self.startup.wait()
-            if not node.position.stopping:
-                self._begin()
-                await node.run()
-                await self.recorder.finish(node)
-            return self._result()
+            await self.start()
+            return await self.play()
         finally:
-            await transport.close()
-            if self.admin is not None:
-                await self.admin.close()
-            self.worker.shutdown()
+            await self.close()
+
+    async def start(self) -> None:
+        """Open the sockets: from now on peers can connect."""
+        if self.admin is not None:
+            await self.admin.start()
+            log.info("admin at http://%s", self.admin.address, extra={"event": "admin"})
+            self._on_admin(str(self.admin.address))
+        # It is not known yet in which round this node will continue, so it starts with the links of round 1.
+        self.node.step.begin_round(1)
+        await self.transport.start(self)
+        log.info("listening at %s", self.transport.listen, extra={"event": "listening"})
+
+    async def play(self) -> dict[str, Any]:
+        """Wait for the neighbours, then play all rounds, or until asked to stop. Returns the result."""
+        await self.startup.wait()
+        if not self.node.position.stopping:
+            self._begin()
+            await self.node.run()
+            await self.recorder.finish(self.node)
+        return self._result()
+
+    async def close(self) -> None:
+        await self.transport.close()
+        if self.admin is not None:
+            await self.admin.close()
+        self.worker.shutdown()
+        await self.listeners.close()
 
     # --- called by the transport
 
@@ -272,25 +290,6 @@ class Daemon:
 
     def link_down(self, peer: NodeName) -> None:
         self.node.step.link_down(peer)
-
-    def _listener(self, on_line: OnLine | None, keep_record: bool) -> OnLine:
-        """A function that passes each evaluated round to all listeners. After a resume the record file is continued."""
-        listeners = [on_line] if on_line is not None else []
-        if keep_record:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                lines = LineFile(self.folder / f"{file_name(self.name)}.jsonl")
-                write_options(self.folder / f"{file_name(self.name)}.toml", self.task.federation, self.settings)
-            except OSError as error:
-                what = f"--out {self.folder}: {error.strerror}"
-                raise ConfigError(f"{what}; accepted is a folder that can be made and written in") from None
-            listeners.append(lambda line: lines.add(json.dumps(json_value(line)) + "\n"))
-
-        def tell(line: dict[str, Any]) -> None:
-            for listener in listeners:
-                listener(line)
-
-        return tell
 
     def keep_model(self) -> bool:
         """Write the trained model to a file. If that fails: a line in the log and False."""
