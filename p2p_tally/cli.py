@@ -3,13 +3,13 @@
 import errno
 import logging
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from p2p_tally import __version__, cli_experiments, cli_features, cli_models
+from p2p_tally import __version__, cli_experiments, cli_features, cli_models, cli_page
 from p2p_tally.cli_help import GraphCommand, GroupedCommand
 from p2p_tally.cli_options import (
     ConfigFile,
@@ -36,9 +36,7 @@ from p2p_tally.errors import ConfigError, OperatorError, StoppedError
 from p2p_tally.json_lines import stdout_for_lines
 
 if TYPE_CHECKING:
-    from p2p_tally.runner.launch.launcher import OnAdmin
     from p2p_tally.runner.runs.run import RoundLine, Run
-    from p2p_tally.runner.simulation.simulate import Watch
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +93,7 @@ def simulate(
     if report:  # to a sweep, which holds the other end of standard input
         end_with_standard_input()
     try:
-        with _simulation_page(page) as watch, Progress(federation.rounds) as progress:
+        with cli_page.page_of_simulation(page) as watch, Progress(federation.rounds) as progress:
 
             def on_line(line: "RoundLine") -> None:
                 progress.show(line)
@@ -107,14 +105,6 @@ def simulate(
         raise _stopped_simulation(settings.out) from None
     if not report:
         _show_run(run, as_json)
-
-
-def _simulation_page(wanted: bool) -> "AbstractContextManager[Watch | None]":
-    if not wanted:
-        return nullcontext()
-    from p2p_tally.runner.page.simulated import simulation_page
-
-    return simulation_page()
 
 
 def _simulation_options(
@@ -196,17 +186,9 @@ def launch(
         from p2p_tally.runner.ray.daemons import RayDaemons
 
         where = RayDaemons(ray_address, Resources("node", cpus_per_node, gpus_per_node), federation.nodes, insecure)
-    with _launch_page(page) as on_admin, Progress(federation.rounds) as progress:
+    with cli_page.page_of_launch(page) as on_admin, Progress(federation.rounds) as progress:
         run = run_daemons(federation, settings, progress.show, resume is not None, where, on_admin)
     _show_run(run, as_json)
-
-
-def _launch_page(wanted: bool) -> "AbstractContextManager[OnAdmin | None]":
-    if not wanted:
-        return nullcontext()
-    from p2p_tally.runner.page.launched import launch_page
-
-    return launch_page()
 
 
 @app.command(cls=GroupedCommand)
@@ -286,22 +268,6 @@ def status(
         raise typer.Exit(1)
 
 
-@app.command()
-def page(
-    urls: Annotated[list[str], typer.Argument(help="admin addresses of nodes, e.g. http://127.0.0.1:7101")],
-    listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="where the page is served; port 0: any that is free")
-    ] = "127.0.0.1:7100",
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="serve it beyond this machine, to everybody who can reach it")
-    ] = False,
-) -> None:
-    """Serve one live page for all these nodes, until Ctrl-C."""
-    from p2p_tally.runner.page.launched import serve_page
-
-    serve_page(urls, listen, insecure)
-
-
 def _with_folder(federation: Federation, settings: Settings) -> Settings:
     """A run folder of its own where the operator named none."""
     from p2p_tally.learning.methods import method_of
@@ -325,6 +291,7 @@ def _show_run(run: "Run", as_json: bool) -> None:
 
 app.command(cls=GraphCommand)(cli_experiments.topology)
 for command in (
+    cli_page.page,
     cli_features.features,
     cli_experiments.payload,
     cli_experiments.sweep,

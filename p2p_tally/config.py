@@ -68,6 +68,7 @@ class NodeSettings(Options):
         "show the figures of each evaluated round there too: tensorboard, wandb or mlflow",
         "tensorboard, wandb, mlflow or none",
         metavar="TOOL",
+        group="Running",
     )
 
 
@@ -107,6 +108,7 @@ class ServiceSettings(NodeSettings):
         "that is a number]",
         "a positive number of seconds",
         metavar="S",
+        group="Running",
         gt=0,
     )
     quorum: int | None = option(

@@ -21,8 +21,8 @@ class VotingOptions(RoundOptions):
 
     recipe: Recipe = option(
         "plain",
-        "skewed: options that were found to help where peers hold different classes, and to harm on text; what is given "
-        "besides wins",
+        "skewed: options that were found to help where peers hold different classes, and to harm on text; what is "
+        "given besides wins",
         "plain or skewed",
         metavar="NAME",
         agreed=True,

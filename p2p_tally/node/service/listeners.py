@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ class Listeners:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lines = LineFile(folder / f"{file_name(name)}.jsonl")
-            write_options(folder / f"{file_name(name)}.toml", federation, settings)
+            with suppress(ConfigError):  # an object of the program's own has no name that a file could hold
+                write_options(folder / f"{file_name(name)}.toml", federation, settings)
         except OSError as error:
             what = f"--out {folder}: {error.strerror}"
             raise ConfigError(f"{what}; accepted is a folder that can be made and written in") from None

@@ -131,7 +131,10 @@ def test_a_report_begins_with_it_and_keeps_it_when_written_again(hybrid: Path, t
     tally = tail(collect([hybrid])[0], "tally")
     for name, wanted in (
         ("report.md", f"\n\n## In short\n\nVotes reach {tally:.1f} %: see [here](here.md).\n\n"),
-        ("report.html", f'<h2>In short</h2>\n<p>Votes reach {tally:.1f} %: see <a href="here.md">here</a>.</p>'),
+        (
+            "report.html",
+            f'<h2 id="in-short">In short</h2>\n<p>Votes reach {tally:.1f} %: see <a href="here.md">here</a>.</p>',
+        ),
     ):
         out = tmp_path / name
         write_report([hybrid], out, opening=opening)

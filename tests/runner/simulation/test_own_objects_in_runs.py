@@ -198,9 +198,9 @@ def test_an_object_without_a_name_cannot_go_into_a_file(options, named: str, tmp
     [
         ({"method": 5}, "--method 5: accepted is one of tally, "),
         ({"method": Method}, "Method'>: accepted is one of tally, "),
-        ({"data": {"x": 1}}, "--data {'x': 1}: accepted is digits, "),
-        ({"model": 5}, "--model 5: accepted is auto, "),
-        ({"data": lambda: 1}, ": accepted is digits, "),
+        ({"data": {"x": 1}}, "--data {'x': 1}: accepted is a source that "),
+        ({"model": 5}, "--model 5: accepted is a model that "),
+        ({"data": lambda: 1}, ": accepted is a source that "),
     ],
 )
 def test_what_is_no_method_no_model_and_no_data_is_one_line(options, said: str) -> None:

@@ -1,0 +1,41 @@
+"""The live page on the command line: `p2p-tally page`, and --page of a simulation and of a launch."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from p2p_tally.runner.launch.launcher import OnAdmin
+    from p2p_tally.runner.simulation.simulate import Watch
+
+
+def page(
+    urls: Annotated[list[str], typer.Argument(help="admin addresses of nodes, e.g. http://127.0.0.1:7101")],
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="where the page is served; port 0: any that is free")
+    ] = "127.0.0.1:7100",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="serve it beyond this machine, to everybody who can reach it")
+    ] = False,
+) -> None:
+    """Serve one live page for all these nodes, until Ctrl-C."""
+    from p2p_tally.runner.page.launched import serve_page
+
+    serve_page(urls, listen, insecure)
+
+
+def page_of_simulation(wanted: bool) -> "AbstractContextManager[Watch | None]":
+    if not wanted:
+        return nullcontext()
+    from p2p_tally.runner.page.simulated import simulation_page
+
+    return simulation_page()
+
+
+def page_of_launch(wanted: bool) -> "AbstractContextManager[OnAdmin | None]":
+    if not wanted:
+        return nullcontext()
+    from p2p_tally.runner.page.launched import launch_page
+
+    return launch_page()
