@@ -144,7 +144,16 @@ def _finished(run: Run, engine: Engine, seconds: float) -> Run:
     return replace(run, parameters_sha256=digests, seconds=seconds, provenance=provenance, model_files=models)
 
 
+# From here on the exact engine takes so long that it is worth saying.
+MANY_NODES = 100
+
+
 def _choose_engine(wanted: EngineName, task: Task, device: str) -> EngineName:
+    if wanted == "exact" and task.federation.nodes >= MANY_NODES and is_faster(task):
+        log.warning(
+            "%d nodes, one after another: --engine auto plays the same rounds much faster, with other last digits",
+            task.federation.nodes,
+        )
     if wanted != "auto":
         return wanted
     engine: EngineName = "stacked" if is_faster(task) else "exact"
