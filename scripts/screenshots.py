@@ -18,8 +18,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+try:
+    from PIL import Image
+    from playwright.sync_api import Browser, Page, sync_playwright
+except ModuleNotFoundError as error:
+    sys.exit(f"screenshots.py needs {error.name}: scripts/setup dev installs it")
 
 ROUNDS = 600
 SHOWN = 110  # the round of the pictures: after the first merge, and the nodes do not agree on everything yet

@@ -29,8 +29,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / ".github").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 # Pages whose commands are experiments: hours of computing, on data that must be fetched. Their results are the pages.
-EXPERIMENTS = ["docs/experiments.md", "docs/experiments/*.md", "docs/results*.md", "docs/topologies.md"]
-EXPERIMENTS += ["docs/open-questions.md", "docs/decisions/*.md"]
+# Pages that `p2p-tally report` writes, with the commands that made them. Pages of experiments mark theirs.
+EXPERIMENTS = ["docs/results*.md", "docs/topologies.md"]
 
 ELSEWHERE = {"docs/own-method.md": "tests/test_own_method_page.py"}  # pages that another test runs
 
@@ -181,7 +181,7 @@ def test_a_page_that_another_test_runs_is_run_there(page: str) -> None:
 def test_the_reader_of_pages_finds_commands() -> None:
     """An empty list would pass as well."""
     found = [command for page in PAGES for command in commands(page)]
-    assert len(found) > 60 and sum(command.why is None for command in found) > 40
+    assert len(found) > 60 and sum(command.why is None for command in found) > 35  # these are really run
     assert {"simulate", "launch", "node", "payload", "evaluate"} <= {
         command.words[1] for command in found if len(command.words) > 1
     }

@@ -15,13 +15,18 @@ import json
 import os
 import shutil
 import statistics
+import sys
 import time
 import tracemalloc
 from typing import Any
 
 import numpy as np
-import psutil
-from playwright.sync_api import Browser, sync_playwright
+
+try:
+    import psutil
+    from playwright.sync_api import Browser, sync_playwright
+except ModuleNotFoundError as error:
+    sys.exit(f"page.py needs {error.name}: scripts/setup dev installs it")
 
 from p2p_tally.page.book import Book
 from p2p_tally.page.votes import KEPT_ROUNDS, view_of, vote_record
