@@ -56,22 +56,26 @@ def open_listener() -> socket.socket:
     return listener
 
 
+def member_options(federation: Federation, out: Path, **options: Any) -> Iterator[tuple[dict[str, Any], socket.socket]]:
+    """What each node of a federation in this process is started with, and its listening socket."""
+    names = ranked_names(federation.nodes)
+    listeners = {name: open_listener() for name in names}
+    addresses = {name: f"127.0.0.1:{listener.getsockname()[1]}" for name, listener in listeners.items()}
+    for rank, name in enumerate(names):
+        peers = ",".join(f"{peer}={addresses[peer]}" for peer in names if peer != name)
+        values = {"name": name, "rank": rank, "listen": addresses[name], "peers": peers, "out": out, "device": "cpu"}
+        yield values | {"barrier_timeout": 20, **options}, listeners[name]
+
+
 def make_daemons(
     federation: Federation, out: Path, on_line: OnLine | None = None, keep_record: bool = False, **options: Any
 ) -> list[Daemon]:
     """The daemons of a federation, in this process, each with its own port. `on_line` hears of all their rounds."""
-    names = ranked_names(federation.nodes)
-    listeners = {name: open_listener() for name in names}
-    addresses = {name: f"127.0.0.1:{listener.getsockname()[1]}" for name, listener in listeners.items()}
-    daemons = []
-    for rank, name in enumerate(names):
-        peers = ",".join(f"{peer}={addresses[peer]}" for peer in names if peer != name)
-        values = {"name": name, "rank": rank, "listen": addresses[name], "peers": peers, "out": out, "device": "cpu"}
-        values |= {"barrier_timeout": 20, **options}
-        daemon_settings = DaemonSettings.parse(values)
-        service: dict[str, Any] = {"inherited": listeners[name], "on_line": on_line, "keep_record": keep_record}
-        daemons.append(Daemon(federation, daemon_settings, membership=True, **service))
-    return daemons
+    service: dict[str, Any] = {"on_line": on_line, "keep_record": keep_record}
+    return [
+        Daemon(federation, DaemonSettings.parse(values), membership=True, inherited=listener, **service)
+        for values, listener in member_options(federation, out, **options)
+    ]
 
 
 class Killed(Exception):

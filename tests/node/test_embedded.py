@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import open_listener, small
+from conftest import member_options, open_listener, small
 from torch import nn
 
 import p2p_tally
@@ -21,16 +21,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "embedding.md").read_text(encoding=
 
 def members(federation: Federation, out: Path, **options: Any) -> list[p2p_tally.Daemon]:
     """One embedded daemon for each node of a federation, on free ports."""
-    names = [f"node-{rank}" for rank in range(federation.nodes)]
-    listeners = {name: open_listener() for name in names}
-    addresses = {name: f"127.0.0.1:{listener.getsockname()[1]}" for name, listener in listeners.items()}
-    made = []
-    for rank, name in enumerate(names):
-        peers = ",".join(f"{peer}={addresses[peer]}" for peer in names if peer != name)
-        values = {"name": name, "rank": rank, "listen": addresses[name], "peers": peers, "out": out, "device": "cpu"}
-        values |= {"barrier_timeout": 20, **options}
-        made.append(p2p_tally.Daemon(federation, socket=listeners[name], **values))
-    return made
+    return [
+        p2p_tally.Daemon(federation, socket=listener, **values)
+        for values, listener in member_options(federation, out, **options)
+    ]
 
 
 async def play(daemon: p2p_tally.Daemon) -> tuple[dict[str, Any], nn.Module]:
