@@ -20,6 +20,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
     ("script", "missing", "said"),
     [
         ("bench/training.py", "torchvision", "resnet18 needs torchvision: pip install"),
+        ("bench/overhead.py", "psutil", "overhead.py needs psutil"),
         ("bench/page.py", "playwright", "page.py needs playwright"),
         ("screenshots.py", "playwright", "screenshots.py needs playwright"),
     ],

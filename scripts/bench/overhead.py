@@ -22,6 +22,7 @@ import multiprocessing
 import os
 import signal
 import statistics
+import sys
 import tempfile
 import time
 from functools import partial
@@ -30,7 +31,11 @@ from pathlib import Path
 
 import aiohttp
 import numpy as np
-import psutil
+
+try:
+    import psutil
+except ModuleNotFoundError as error:
+    sys.exit(f"overhead.py needs {error.name}: scripts/setup dev installs it")
 
 from p2p_tally.config import Federation, ServiceSettings
 from p2p_tally.page.book import Book
