@@ -1,13 +1,37 @@
-"""The live page on the command line: `p2p-tally page`, and --page of a simulation and of a launch."""
+"""Looking at running nodes: `p2p-tally status`, `p2p-tally page`, and --page of a simulation and of a launch."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from p2p_tally.cli_options import Json, print_json
+
 if TYPE_CHECKING:
     from p2p_tally.runner.launch.launcher import OnAdmin
     from p2p_tally.runner.simulation.simulate import Watch
+
+
+def status(
+    urls: Annotated[list[str], typer.Argument(help="admin addresses of nodes, e.g. http://127.0.0.1:7101")],
+    keep: Annotated[bool, typer.Option("--watch", help="keep the table current until Ctrl-C")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show where running nodes are. The exit code is 1 where one does not answer."""
+    import asyncio
+
+    from p2p_tally.runner.console.status import ask, print_status, watch
+
+    if keep and not as_json:
+        asyncio.run(watch(urls))
+        return
+    nodes = asyncio.run(ask(urls))
+    if as_json:
+        print_json({"nodes": nodes})
+    else:
+        print_status(nodes)
+    if any("error" in node for node in nodes):
+        raise typer.Exit(1)
 
 
 def page(

@@ -8,6 +8,9 @@ from pydantic_core import PydanticUndefined
 
 from p2p_tally.errors import ConfigError
 
+# Every option of the command line is also a variable of the environment.
+VARIABLE_PREFIX = "P2P_TALLY_"
+
 # What --help shows under headings of their own, in this order, after the options that most runs need.
 Group = Literal["", "Votes", "Merges", "Some methods", "Data", "Model", "Measuring", "Running", "Ray"]
 
@@ -28,6 +31,11 @@ def option(
     """
     extra: Any = {"accepted": accepted, "metavar": metavar, "agreed": agreed, "group": group}
     return Field(default, description=meaning, json_schema_extra=extra, **limits)
+
+
+def variable_of(flag: str) -> str:
+    """The environment variable of an option: P2P_TALLY_MERGE_EVERY of --merge-every."""
+    return VARIABLE_PREFIX + flag.removeprefix("--").replace("-", "_").upper()
 
 
 class Options(BaseModel):

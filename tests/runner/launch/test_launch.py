@@ -203,7 +203,7 @@ def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dic
     ("options", "message"),
     [
         (["--resume=nowhere"], "--resume nowhere: no config.toml there; accepted is the folder of a stopped run"),
-        (["--resume=nowhere", "--nodes=3"], "--resume: goes on with the run as it was; accepted beside it is --on"),
+        (["--resume=nowhere", "--nodes=3"], "--nodes: --resume goes on with the run as it was; accepted beside it is"),
         (["--model=mlp,cnn"], "--model mlp,cnn: --method tally with --merge-every 50 averages parameters"),
         (["--nodes=7", "--topology=gossip", "--degree=3"], "gossip of 7: degree 3 is not possible; accepted: 2, 4, 6"),
         (["--merge-over=ring", "--topology=star"], "--merge-over ring: no ring of links through all 8 nodes"),
