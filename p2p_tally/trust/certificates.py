@@ -92,25 +92,25 @@ def accepting(identity_file: Path, members: Iterable[Credential]) -> ssl.SSLCont
     Who has no certificate is let in as far as TLS goes: it may only ask to be admitted (an invitation). To take a key
     away needs a new context; a ticket would let its owner in without a certificate, so there are none.
     """
-    context = _context(ssl.PROTOCOL_TLS_SERVER, members)
-    context.load_cert_chain(identity_file)
-    context.verify_mode = ssl.CERT_OPTIONAL
-    context.num_tickets = 0
-    return context
+    return _context(ssl.PROTOCOL_TLS_SERVER, identity_file, members, ssl.CERT_OPTIONAL)
 
 
 def dialling(identity_file: Path | None, peer: Credential) -> ssl.SSLContext:
     """For the side that dials: it accepts this peer and nobody else. Without an identity it shows no certificate."""
-    context = _context(ssl.PROTOCOL_TLS_CLIENT, [peer])
-    context.check_hostname = False
-    if identity_file is not None:
-        context.load_cert_chain(identity_file)
-    return context
+    return _context(ssl.PROTOCOL_TLS_CLIENT, identity_file, [peer], ssl.CERT_REQUIRED)
 
 
-def _context(side: int, trusted: Iterable[Credential]) -> ssl.SSLContext:
+def _context(
+    side: int, identity_file: Path | None, trusted: Iterable[Credential], verify: ssl.VerifyMode
+) -> ssl.SSLContext:
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = verify
+    if side == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0
+    if identity_file is not None:
+        context.load_cert_chain(identity_file)
     for credential in trusted:
         context.load_verify_locations(cadata=certificate(credential))
     return context
