@@ -10,6 +10,7 @@
         ├── BallotError        a ballot that does not decode to votes
         ├── ParameterError     parameters of the wrong shape or type, or not finite
         ├── HandshakeError     a peer of another federation, or none at all
+        ├── TrustError         a key, a signature or a list of members that does not hold
         └── MessageError       what a node sends to a live page, and is none of it
 
 A fault of the program is a plain Python exception and ends in a traceback.
@@ -65,6 +66,10 @@ class ParameterError(PeerError):
 
 class HandshakeError(PeerError):
     reason = "handshake"
+
+
+class TrustError(PeerError):
+    reason = "trust"
 
 
 class MessageError(PeerError):

@@ -28,11 +28,19 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_whole(path: Path, content: bytes | str) -> None:
-    """Write a file so that it is never seen half written; its folder is made where it is missing."""
+def write_whole(path: Path, content: bytes | str, *, sync: bool = False) -> None:
+    """Write a file so that it is never seen half written; its folder is made where it is missing.
+
+    `sync`: when this returns, the file survives a power cut.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    if sync:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

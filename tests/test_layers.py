@@ -30,6 +30,7 @@ LAYERS = {
     "p2p_tally.learning": "learning",
     "p2p_tally.protocol": "protocol",
     "p2p_tally.topologies": "topologies",
+    "p2p_tally.trust": "trust",
     "p2p_tally.tracking": "tracking",
     "p2p_tally.config": "base",
     "p2p_tally.errors": "base",
@@ -47,14 +48,15 @@ LAYERS = {
 # What each layer may import of ours besides itself.
 BELOW = {
     "facade": {"base"},  # what is heavier it loads when it is asked for
-    "cli": {"facade", "runner", "node", "page", "learning", "protocol", "topologies", "base"},
+    "cli": {"facade", "runner", "node", "page", "learning", "protocol", "topologies", "trust", "base"},
     "runner": {"node", "page", "learning", "protocol", "topologies", "tracking", "base"},
-    "node": {"page", "learning", "protocol", "topologies", "tracking", "base"},
+    "node": {"page", "learning", "protocol", "topologies", "tracking", "trust", "base"},
     "page": {"base"},
     "learning": {"topologies", "base"},
     "protocol": {"topologies", "base"},
     "topologies": set(),
     "tracking": {"base"},
+    "trust": {"base"},
     "base": set(),
 }
 
@@ -68,6 +70,7 @@ BANNED = {
     "learning": NETWORK,
     "page": {"torch", "time", "datetime"},
     "topologies": NETWORK | CLOCK | {"torch"},
+    "trust": NETWORK | {"time", "torch"},
     "base": NETWORK | CLOCK | {"torch"},
 }
 
@@ -165,7 +168,7 @@ def test_the_walker_sees_this_project() -> None:
 
 
 def test_the_layers_are_in_the_order_of_the_architecture() -> None:
-    order = ["cli", "runner", "node", "page", "learning", "protocol", "topologies", "tracking", "base"]
+    order = ["cli", "runner", "node", "page", "learning", "protocol", "topologies", "tracking", "trust", "base"]
     for layer, below in BELOW.items():
         assert layer == "facade" or below <= {*order[order.index(layer) + 1 :], "facade"}
     assert "protocol" not in BELOW["learning"] and "learning" not in BELOW["protocol"]
