@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from conftest import in_process
 from typer.testing import CliRunner
 
 from p2p_tally import cli
@@ -17,16 +17,6 @@ from p2p_tally.options import variable_of
 from p2p_tally.runner import processes
 
 GROUP: Any = typer.main.get_command(cli.app)
-
-
-def p2p_tally(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["p2p-tally", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    captured = capsys.readouterr()
-    return int(caught.value.code or 0), captured.out, captured.err
 
 
 def every_option() -> Iterator[tuple[str, str]]:
@@ -59,7 +49,7 @@ def test_command_line_over_environment_over_file_over_default(
     monkeypatch.setenv("P2P_TALLY_OUT", str(tmp_path / "run"))
     for name, value in (("NODES", "3"), ("SEED", "3"), ("TOPOLOGY", "")):
         monkeypatch.setenv(f"P2P_TALLY_{name}", value)
-    code, out, err = p2p_tally(["simulate", "--nodes", "2"], monkeypatch, capsys)
+    code, out, err = in_process(["simulate", "--nodes", "2"], monkeypatch, capsys)
     assert code == 0, err
     summary = json.loads(out)
     assert (summary["nodes"], summary["seed"], summary["rounds"], summary["method"]) == (2, 3, 5, "fedavg")
@@ -99,7 +89,7 @@ def test_a_bad_value_is_named_with_its_variable(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv(f"P2P_TALLY_{variable}", value)
-    code, _, err = p2p_tally(arguments, monkeypatch, capsys)
+    code, _, err = in_process(arguments, monkeypatch, capsys)
     assert (code, len(err.splitlines())) == (2, 1)
     assert err.startswith(f"p2p-tally: P2P_TALLY_{variable}: {message}")
 
@@ -108,16 +98,16 @@ def test_a_bad_flag_is_named_with_its_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("P2P_TALLY_DOWNLOAD", "maybe")
-    code, _, err = p2p_tally(["simulate"], monkeypatch, capsys)
+    code, _, err = in_process(["simulate"], monkeypatch, capsys)
     assert (code, err) == (2, "p2p-tally: P2P_TALLY_DOWNLOAD maybe: accepted is 1 or true, 0 or false\n")
-    assert p2p_tally(["topology", "ring", "--json"], monkeypatch, capsys)[0] == 0  # which has no such option
+    assert in_process(["topology", "ring", "--json"], monkeypatch, capsys)[0] == 0  # which has no such option
 
 
 def test_a_bad_value_of_the_command_line_is_not_blamed_on_a_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("P2P_TALLY_ALPHA", "0.5")
-    _, _, err = p2p_tally(["simulate", "--alpha=2"], monkeypatch, capsys)
+    _, _, err = in_process(["simulate", "--alpha=2"], monkeypatch, capsys)
     assert err == "p2p-tally: --alpha 2: accepted is a number from 0 to 1\n"
 
 
@@ -130,7 +120,7 @@ def test_an_unknown_variable_gets_one_warning(
     monkeypatch.setenv("P2P_TALLY_MERGE_EVRY", "3")
     monkeypatch.setenv("P2P_TALLY_BROWSER", "required")
     monkeypatch.setenv("P2P_TALLY_HOME", str(tmp_path))
-    assert p2p_tally(["topology", "ring", "--json"], monkeypatch, capsys)[0] == 0
+    assert in_process(["topology", "ring", "--json"], monkeypatch, capsys)[0] == 0
     assert caplog.messages == ["P2P_TALLY_MERGE_EVRY: no option has this variable; did you mean P2P_TALLY_MERGE_EVERY?"]
 
 
