@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from p2p_tally import __version__, cli_experiments, cli_features, cli_models, cli_page
+from p2p_tally.cli_environment import FromEnvironment, read_environment, unknown_variables
 from p2p_tally.cli_help import GraphCommand, GroupedCommand
 from p2p_tally.cli_options import (
     ConfigFile,
@@ -19,6 +21,7 @@ from p2p_tally.cli_options import (
     Page,
     RayAddress,
     ResumeFolder,
+    check_beside_resume,
     collect_options,
     file_options,
     is_on_ray,
@@ -43,6 +46,7 @@ log = logging.getLogger(__name__)
 app = typer.Typer(
     name="p2p-tally",
     help="Peers that learn together by voting: no server, no shared data, one byte a probe.",
+    epilog="Every option is also a variable of the environment: --merge-every is P2P_TALLY_MERGE_EVERY.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -121,9 +125,7 @@ def _simulation_options(
         "download",
         "checkpoint_seconds",
     }  # where a run continues, not what it is
-    if config or given.keys() - movable:
-        accepted = ", ".join("--" + name.replace("_", "-") for name in sorted(movable))
-        raise ConfigError(f"--resume: goes on with the run as it was; accepted beside it is {accepted}")
+    check_beside_resume(given, config, movable)
     federation, settings = resume_options(resume, SimulationSettings)
     if (resume / "summary.json").is_file():
         raise ConfigError(f"--resume {resume}: that run is finished")
@@ -172,8 +174,7 @@ def launch(
     from p2p_tally.runner.runs.folder import resume_options
 
     if resume is not None:
-        if given or config:
-            raise ConfigError("--resume: goes on with the run as it was; accepted beside it is --on")
+        check_beside_resume(given, config, {})
         federation, settings = resume_options(resume, ServiceSettings)
     else:
         federation, settings = collect_options(given, config, ServiceSettings)
@@ -245,29 +246,6 @@ def node(
         raise typer.Exit(1)
 
 
-@app.command()
-def status(
-    urls: Annotated[list[str], typer.Argument(help="admin addresses of nodes, e.g. http://127.0.0.1:7101")],
-    keep: Annotated[bool, typer.Option("--watch", help="keep the table current until Ctrl-C")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show where running nodes are. The exit code is 1 where one does not answer."""
-    import asyncio
-
-    from p2p_tally.runner.console.status import ask, print_status, watch
-
-    if keep and not as_json:
-        asyncio.run(watch(urls))
-        return
-    nodes = asyncio.run(ask(urls))
-    if as_json:
-        print_json({"nodes": nodes})
-    else:
-        print_status(nodes)
-    if any("error" in node for node in nodes):
-        raise typer.Exit(1)
-
-
 def _with_folder(federation: Federation, settings: Settings) -> Settings:
     """A run folder of its own where the operator named none."""
     from p2p_tally.learning.methods import method_of
@@ -291,6 +269,7 @@ def _show_run(run: "Run", as_json: bool) -> None:
 
 app.command(cls=GraphCommand)(cli_experiments.topology)
 for command in (
+    cli_page.status,
     cli_page.page,
     cli_features.features,
     cli_experiments.payload,
@@ -307,14 +286,19 @@ def main() -> None:
     """Entry point: an operator's mistake is one line and exit code 2; a fault of the program keeps its traceback."""
     logging.basicConfig(format="p2p-tally: %(levelname)s: %(message)s", level=logging.WARNING)
     logging.addLevelName(logging.WARNING, "warning")
-    lines_only = not {"--json", "--report"}.isdisjoint(sys.argv[1:])
+    group, words, environment = typer.main.get_command(app), sys.argv[1:] or ["--help"], FromEnvironment()
     try:
+        environment = read_environment(group, words, os.environ)
+        if "_P2P_TALLY_COMPLETE" not in os.environ:  # a shell that completes a line shows whatever is said
+            for line in unknown_variables(group, os.environ):
+                log.warning("%s", line)
+        lines_only = not {"--json", "--report"}.isdisjoint(words) or environment.values.get("--json")
         with stdout_for_lines() if lines_only else nullcontext():
-            code = typer.main.get_command(app).main(sys.argv[1:] or ["--help"], "p2p-tally", standalone_mode=False)
+            code = group.main(words, "p2p-tally", standalone_mode=False, default_map=environment.default_map)
     except OperatorError as error:
-        _fail(str(error), error.exit_code)
+        _fail(environment.blame(str(error)), error.exit_code)
     except UsageError as error:  # an unknown option or command, a missing argument
-        _fail(_usage(error))
+        _fail(environment.blame(_usage(error)))
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 ConfigFile = Annotated[
     list[Path] | None,  # a list, so that a second one is noticed
-    typer.Option("--config", metavar="FILE", help="TOML file of options; a flag wins over the file"),
+    typer.Option("--config", metavar="FILE", help="TOML file of options; a flag or a variable wins over it"),
 ]
 ResumeFolder = Annotated[
     Path | None, typer.Option("--resume", metavar="FOLDER", help="go on with the stopped run in this folder")
@@ -87,7 +87,7 @@ def takes_options(
 
 def _annotation(name: str, about: dict[str, Any], show_default: bool) -> Any:
     """A switch for yes or no; otherwise text, which the model reads, so that a bad value gets its one-line message."""
-    flag, panel = "--" + name.replace("_", "-"), about["group"] or None
+    flag, panel = _flag(name), about["group"] or None
     if about["default"] is False:
         return Annotated[
             bool | None, typer.Option(flag, help=about["meaning"], show_default=False, rich_help_panel=panel)
@@ -109,6 +109,20 @@ def collect_options(
     if config:
         parse_options(from_file, settings, source=str(config[0]))  # a bad key is then reported as the file's
     return parse_options({**from_file, **given}, settings)
+
+
+def check_beside_resume(given: Collection[str], config: list[Path] | None, accepted: Collection[str]) -> None:
+    """Refuse options beside --resume, but for the accepted ones: they say where a run continues, not what it is."""
+    refused = [*(name for name in given if name not in accepted), *(["config"] if config else [])]
+    if refused:
+        beside = ", ".join(_flag(name) for name in sorted(accepted)) or "--on"
+        raise ConfigError(
+            f"{_flag(refused[0])}: --resume goes on with the run as it was; accepted beside it is {beside}"
+        )
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def file_options(config: list[Path] | None) -> dict[str, Any]:

@@ -154,9 +154,15 @@ class DaemonSettings(ServiceSettings):
     )
     admin: str | None = option(
         None,
-        "where a live page (/), /healthz, /readyz, /status and /metrics are served",
-        "HOST:PORT",
-        metavar="HOST:PORT",
+        "where a live page (/), /healthz, /readyz, /status and /metrics are served; unix:/PATH: for this user alone",
+        "HOST:PORT or unix:/PATH",
+        metavar="ADDRESS",
+    )
+    admin_token_file: Path | None = option(
+        None,
+        "file with a token that must be sent to --admin: Authorization: Bearer TOKEN",
+        "a file that others cannot read",
+        metavar="FILE",
     )
     resume: bool = option(False, "go on from the last checkpoint in --out", "given or not given", metavar="FLAG")
     insecure: bool = option(

@@ -3,10 +3,16 @@
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticUndefined
 
 from p2p_tally.errors import ConfigError
+
+# Every option of the command line is also a variable of the environment.
+VARIABLE_PREFIX = "P2P_TALLY_"
+
+# How the metavar of an option ends that takes several values.
+SEVERAL = ",..."
 
 # What --help shows under headings of their own, in this order, after the options that most runs need.
 Group = Literal["", "Votes", "Merges", "Some methods", "Data", "Model", "Measuring", "Running", "Ray"]
@@ -24,16 +30,37 @@ def option(
 ) -> Any:
     """A field that is also a command-line option and a TOML key.
 
-    `meaning` is its help text; `accepted` says what it takes, in the error for a bad value.
+    `meaning` is its help text; `accepted` says what it takes, in the error for a bad value. An option whose `metavar`
+    ends in ",..." takes several values separated by commas, and in a file also as a list.
     """
     extra: Any = {"accepted": accepted, "metavar": metavar, "agreed": agreed, "group": group}
     return Field(default, description=meaning, json_schema_extra=extra, **limits)
+
+
+def variable_of(flag: str) -> str:
+    """The environment variable of an option: P2P_TALLY_MERGE_EVERY of --merge-every."""
+    return VARIABLE_PREFIX + flag.removeprefix("--").replace("-", "_").upper()
 
 
 class Options(BaseModel):
     """Base of the two option sets: frozen, strict about keys, with one-line errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _join_lists(cls, given: Any) -> Any:
+        """A list where several values are accepted, as the text that the command line has for them."""
+        if not isinstance(given, Mapping):
+            return given
+        return {name: cls._joined(name, value) for name, value in given.items()}
+
+    @classmethod
+    def _joined(cls, name: str, value: Any) -> Any:
+        several = name in cls.model_fields and str(cls.about(name)["metavar"]).endswith(SEVERAL)
+        if several and isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return ",".join(value)
+        return value
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, source: str = "") -> Self:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from p2p_tally.options import VARIABLE_PREFIX
+
 # The longest line that a process may write: that of a round with thousands of peers.
 LINE_BYTES = 1 << 24
 
@@ -21,9 +23,14 @@ def command(arguments: Sequence[str]) -> list[str]:
     """p2p-tally with these arguments, by this Python.
 
     -P: `python -m` would put the working folder first on the path, where a user's own random.py would take the place
-    of Python's. A user's model or data module is found all the same (learning/imports.py).
+    of Python's. A user's model or data module is found all the same (own_objects.py).
     """
     return [sys.executable, "-P", "-m", "p2p_tally", *arguments]
+
+
+def _inherited() -> dict[str, str]:
+    """The environment without options: the parent has read them, and in a child they would win over its file."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(VARIABLE_PREFIX)}
 
 
 async def start(
@@ -44,7 +51,7 @@ async def start(
         stderr=log,
         pass_fds=list(descriptors),
         cwd=directory,
-        env={**os.environ, **ONE_THREAD, **(environment or {})},
+        env={**_inherited(), **ONE_THREAD, **(environment or {})},
         start_new_session=own_session,
         limit=LINE_BYTES,
     )

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from p2p_tally import cli
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.ids import ranked_names
 from p2p_tally.node.service.daemon import Daemon
@@ -114,6 +115,17 @@ async def run_as_simulated(federation: Federation, out: Path) -> list[Daemon]:
 def command(*arguments: str) -> list[str]:
     """p2p-tally as a process of its own."""
     return [sys.executable, "-m", "p2p_tally", *arguments]
+
+
+def in_process(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """p2p-tally in this process, which has loaded torch already: exit code, stdout, stderr."""
+    monkeypatch.setattr(sys, "argv", ["p2p-tally", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    captured = capsys.readouterr()
+    return int(caught.value.code or 0), captured.out, captured.err
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import in_process
 from typer.testing import CliRunner
 
 from p2p_tally import cli
@@ -16,21 +17,10 @@ from p2p_tally.runner.runs.run import RoundLine
 QUICK = ["--nodes", "2", "--rounds", "3", "--local-steps", "1"]
 
 
-def p2p_tally(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str, str]:
-    """Call the entry point in this process; exit code, stdout, stderr."""
-    monkeypatch.setattr(sys, "argv", ["p2p-tally", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    captured = capsys.readouterr()
-    return int(caught.value.code or 0), captured.out, captured.err
-
-
 def test_simulate_prints_one_line_of_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = p2p_tally(["simulate", *QUICK, "--json", "--out", str(tmp_path / "run")], monkeypatch, capsys)
+    code, out, _ = in_process(["simulate", *QUICK, "--json", "--out", str(tmp_path / "run")], monkeypatch, capsys)
     assert code == 0
     assert len(out.splitlines()) == 1
     assert json.loads(out).keys() == {
@@ -44,7 +34,7 @@ def test_simulate_shows_a_table_and_makes_a_folder_of_its_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for expected in ("runs/tally-mesh-2-seed0", "runs/tally-mesh-2-seed0-2"):
-        code, out, _ = p2p_tally(["simulate", *QUICK], monkeypatch, capsys)
+        code, out, _ = in_process(["simulate", *QUICK], monkeypatch, capsys)
         assert code == 0
         assert "node-1" in out
         assert f"run folder: {expected}" in out
@@ -60,7 +50,7 @@ def test_every_engine_sends_the_same_bytes_and_auto_says_which_it_took(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     arguments = ["simulate", *QUICK, "--engine", engine, "--json", "--out", str(tmp_path / "run")]
-    code, out, _ = p2p_tally(arguments, monkeypatch, capsys)
+    code, out, _ = in_process(arguments, monkeypatch, capsys)
     assert code == 0
     assert json.loads(out)["payload_bytes"] == 3 * 16
     assert ("--engine auto: stacked for 2 nodes" in caplog.text) == (engine == "auto")
@@ -80,11 +70,11 @@ def test_an_interrupted_simulation_says_how_to_go_on_and_does(
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "show", interrupt)
         arguments = ["simulate", *QUICK, "--checkpoint-seconds", checkpoint_seconds, "--out", str(folder)]
-        code, _, err = p2p_tally(arguments, patch, capsys)
+        code, _, err = in_process(arguments, patch, capsys)
     kept = checkpoint_seconds != "0"
     how = f"go on with: p2p-tally simulate --resume {folder}" if kept else "there is no checkpoint to go on from"
     assert (code, err.splitlines()[-1]) == (130, f"p2p-tally: stopped; {how}")
-    code, out, _ = p2p_tally(["simulate", "--resume", str(folder), "--device", "cpu", "--json"], monkeypatch, capsys)
+    code, out, _ = in_process(["simulate", "--resume", str(folder), "--device", "cpu", "--json"], monkeypatch, capsys)
     assert (code, json.loads(out)["payload_bytes"]) == (0, 3 * 16)
 
     for arguments, said in (
@@ -96,13 +86,13 @@ def test_an_interrupted_simulation_says_how_to_go_on_and_does(
         (["simulate", "--resume", "nowhere"], "--resume nowhere: no config.toml there; accepted is the folder of"),
         (["launch", "--resume", str(folder)], f"another command; go on with: p2p-tally simulate --resume {folder}"),
     ):
-        code, _, err = p2p_tally(arguments, monkeypatch, capsys)
+        code, _, err = in_process(arguments, monkeypatch, capsys)
         assert code == 2
         assert said in err
 
 
 def test_an_unknown_engine_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = p2p_tally(["simulate", "--engine", "warp"], monkeypatch, capsys)
+    code, _, err = in_process(["simulate", "--engine", "warp"], monkeypatch, capsys)
     assert (code, err) == (2, "p2p-tally: --engine warp: accepted is exact, stacked or auto\n")
 
 
@@ -111,12 +101,12 @@ def test_where_processes_run_is_named_by_on_and_by_its_old_name(
     option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     no_such_graph = ["--nodes=7", "--topology=gossip", "--degree=3"]  # found once the place is known
-    code, _, err = p2p_tally(["launch", option, "local", *no_such_graph], monkeypatch, capsys)
+    code, _, err = in_process(["launch", option, "local", *no_such_graph], monkeypatch, capsys)
     assert (code, len(err.splitlines())) == (2, 1)
     assert err.startswith("p2p-tally: gossip of 7")
     warnings = ["--engine local: this option is now --on local"] if option == "--engine" else []
     assert caplog.messages == warnings
-    code, _, err = p2p_tally(["sweep", "default", option, "mars"], monkeypatch, capsys)
+    code, _, err = in_process(["sweep", "default", option, "mars"], monkeypatch, capsys)
     assert (code, err) == (2, f"p2p-tally: {option} mars: accepted is local or ray\n")
     assert caplog.messages == warnings
 
@@ -129,7 +119,7 @@ def test_the_old_name_of_an_option_is_not_in_the_help() -> None:
 def test_the_old_and_the_new_name_of_an_option_do_not_go_together(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, err = p2p_tally(["launch", "--on", "local", "--engine", "ray"], monkeypatch, capsys)
+    code, _, err = in_process(["launch", "--on", "local", "--engine", "ray"], monkeypatch, capsys)
     assert (code, err.splitlines()[-1]) == (
         2,
         "p2p-tally: --engine ray: the old name of --on, which is given too; accepted is --on alone",
@@ -142,7 +132,7 @@ def test_a_flag_wins_over_the_file(
     config = tmp_path / "mine.toml"
     config.write_text('nodes = 3\nrounds = 2\nlocal-steps = 1\nmethod = "fedavg"\n')
     arguments = ["simulate", "--config", str(config), "--nodes", "2", "--json", "--out", str(tmp_path / "run")]
-    code, out, _ = p2p_tally(arguments, monkeypatch, capsys)
+    code, out, _ = in_process(arguments, monkeypatch, capsys)
     assert code == 0
     summary = json.loads(out)
     assert (summary["nodes"], summary["rounds"], summary["method"]) == (2, 2, "fedavg")
@@ -188,7 +178,7 @@ def test_bad_input_is_one_clear_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, err = p2p_tally(["simulate", *options], monkeypatch, capsys)
+    code, out, err = in_process(["simulate", *options], monkeypatch, capsys)
     assert code == 2
     assert out == ""
     assert len(err.splitlines()) == 1, err
@@ -213,7 +203,7 @@ def test_bad_data_is_one_clear_line(
         (["--data", task, "--probes", npz(tmp_path / "e.npz", x=x), "--warmup", "auto"], "--warmup auto"),
     ]
     for options, message in cases:
-        code, _, err = p2p_tally(["simulate", *QUICK, *options], monkeypatch, capsys)
+        code, _, err = in_process(["simulate", *QUICK, *options], monkeypatch, capsys)
         assert code == 2, options
         assert len(err.splitlines()) == 1, err
         assert message in err
@@ -223,7 +213,7 @@ def test_a_folder_in_use_is_not_written_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "precious").write_text("data")
-    code, _, err = p2p_tally(["simulate", *QUICK, "--out", str(tmp_path)], monkeypatch, capsys)
+    code, _, err = in_process(["simulate", *QUICK, "--out", str(tmp_path)], monkeypatch, capsys)
     assert code == 2
     assert "not empty; accepted is a new or empty folder" in err
     assert (tmp_path / "precious").read_text() == "data"
@@ -231,7 +221,7 @@ def test_a_folder_in_use_is_not_written_over(
 
 
 def test_payload_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = p2p_tally(["payload", "bridge", "--json"], monkeypatch, capsys)
+    code, out, _ = in_process(["payload", "bridge", "--json"], monkeypatch, capsys)
     assert code == 0
     values = json.loads(out)
     assert values["preset"] == "bridge"
@@ -242,7 +232,7 @@ def test_payload_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_payload_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = p2p_tally(["payload", "hybrid"], monkeypatch, capsys)
+    code, out, _ = in_process(["payload", "hybrid"], monkeypatch, capsys)
     assert code == 0
     assert "311,040,000" in out
 
@@ -251,7 +241,7 @@ def test_topology_as_json_and_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = tmp_path / "ring.svg"
-    code, out, _ = p2p_tally(
+    code, out, _ = in_process(
         ["topology", "ring", "--nodes", "8", "--json", "--plot", str(picture)], monkeypatch, capsys
     )
     assert code == 0
@@ -262,7 +252,7 @@ def test_topology_as_json_and_picture(
 
 
 def test_topologies_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = p2p_tally(["topology", "mesh", "ring", "--nodes", "16"], monkeypatch, capsys)
+    code, out, _ = in_process(["topology", "mesh", "ring", "--nodes", "16"], monkeypatch, capsys)
     assert code == 0
     assert "mesh" in out
     assert "ring" in out
@@ -272,7 +262,7 @@ def test_topologies_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_no_figure_of_a_table_is_cut_off(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     names = ["mesh", "gossip", "one-peer-exponential"]
-    code, out, _ = p2p_tally(["topology", *names, "--nodes", "256", "--parameters", "11181642"], monkeypatch, capsys)
+    code, out, _ = in_process(["topology", *names, "--nodes", "256", "--parameters", "11181642"], monkeypatch, capsys)
     assert code == 0
     assert "…" not in out
     assert "one-peer-exponential" in out and "357,812,544" in out
@@ -281,9 +271,9 @@ def test_no_figure_of_a_table_is_cut_off(monkeypatch: pytest.MonkeyPatch, capsys
 def test_status_of_a_node_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = p2p_tally(["status", "127.0.0.1:9"], monkeypatch, capsys)
+    code, out, _ = in_process(["status", "127.0.0.1:9"], monkeypatch, capsys)
     assert code == 1 and "unreachable" in out
-    code, out, _ = p2p_tally(["status", "127.0.0.1:9", "--json"], monkeypatch, capsys)
+    code, out, _ = in_process(["status", "127.0.0.1:9", "--json"], monkeypatch, capsys)
     assert code == 1
     node = json.loads(out)["nodes"][0]
     assert (node["url"], node["name"], node["phase"]) == ("127.0.0.1:9", None, "unreachable")
@@ -316,7 +306,7 @@ def test_listening_beyond_this_machine_needs_a_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["node", "--listen", "0.0.0.0:0", "--out", str(tmp_path)]
-    code, _, err = p2p_tally(arguments, monkeypatch, capsys)
+    code, _, err = in_process(arguments, monkeypatch, capsys)
     assert code == 2
     assert "nothing there is encrypted or authenticated" in err
     assert "--insecure" in err

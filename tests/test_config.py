@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from p2p_tally.config import Federation, NodeSettings, parse_options, read_options, write_options
+from p2p_tally.config import DaemonSettings, Federation, NodeSettings, parse_options, read_options, write_options
 from p2p_tally.errors import ConfigError
-from p2p_tally.options import Options
+from p2p_tally.options import SEVERAL, Options
 
 
 def every_option() -> list[tuple[type[Options], str]]:
@@ -252,6 +252,39 @@ def test_a_file_may_spell_its_keys_like_flags(tmp_path: Path) -> None:
     federation, own = parse_options(read_options(path), NodeSettings)
     assert (federation.nodes, federation.merge_every, federation.local_steps) == (4, 0, 2)
     assert (federation.method, own.device) == ("fedmd", "cpu")
+
+
+def test_options_of_several_values_may_be_lists_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(
+        'peers = [\n  "bob=10.0.0.2:7001",  # a line each, with room for a word about it\n  "carol=10.0.0.3:7001",\n]\n'
+        'model = ["mlp:64x2", "cnn"]\ntrain = ["layer4.*", "fc.*"]\n'
+    )
+    federation, own = parse_options(read_options(path), DaemonSettings, source=str(path))
+    assert own.peers == "bob=10.0.0.2:7001,carol=10.0.0.3:7001"
+    assert (federation.model, federation.train) == ("mlp:64x2,cnn", "layer4.*,fc.*")
+    assert DaemonSettings.parse({"peers": []}).peers == ""
+
+
+@pytest.mark.parametrize(
+    ("one", "values", "message"),
+    [
+        (DaemonSettings, {"peers": [7001]}, "--peers [7001]: accepted is HOST:PORT or NAME=HOST:PORT"),
+        (Federation, {"model": []}, "--model : accepted is a model"),
+        (Federation, {"topology": ["mesh"]}, "--topology ['mesh']: accepted is a graph"),
+        (Federation, {"rounds": [3]}, "--rounds [3]: accepted is a whole number"),
+    ],
+)
+def test_other_lists_are_refused(one: type[Options], values: dict[str, Any], message: str) -> None:
+    assert refusal(values, one).startswith(message)
+
+
+def test_every_option_of_several_values_takes_a_list() -> None:
+    several = {name for one, name in every_option() if one.about(name)["metavar"].endswith(SEVERAL)}
+    assert several >= {"peers", "model", "train"}
+    for one, name in every_option():
+        if "separated by commas" in one.about(name)["accepted"]:
+            assert name in several
 
 
 def test_an_unknown_key_of_a_file_is_one_line_that_names_both(tmp_path: Path) -> None:

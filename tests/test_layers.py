@@ -17,6 +17,7 @@ LAYERS = {
     "p2p_tally": "facade",
     "p2p_tally.__main__": "cli",
     "p2p_tally.cli": "cli",
+    "p2p_tally.cli_environment": "cli",
     "p2p_tally.cli_experiments": "cli",
     "p2p_tally.cli_features": "cli",
     "p2p_tally.cli_help": "cli",

@@ -41,7 +41,7 @@ def test_every_page_is_there(site: Path) -> None:
         if path.name not in left_out:
             place = path.parent if path.name == "README.md" else path.with_suffix("")
             assert (site / place / "index.html").is_file(), path
-    for name in ("changelog", "contributing", "security", "notebooks/first-hour"):
+    for name in ("changelog", "contributing", "reporting", "notebooks/first-hour"):
         assert (site / name / "index.html").is_file()
 
 

@@ -8,37 +8,38 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 
 from p2p_tally.node.links.addresses import why_unreachable
+from p2p_tally.node.service.admin_address import base_url, check_answer, session_to
 from p2p_tally.runner.console.terminal import Column, WithRoom, print_columns, table_for
 
 ASK_SECONDS = 5.0
 REFRESH_SECONDS = 1.0
 
 
-async def ask(urls: list[str]) -> list[dict[str, Any]]:
+async def ask(urls: list[str], token: str | None = None) -> list[dict[str, Any]]:
     """The status of each node, in the order of the addresses; one that does not answer says why in `error`."""
-    timeout = aiohttp.ClientTimeout(total=ASK_SECONDS)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
-        return await asyncio.gather(*(_ask(session, url) for url in urls))
+    return await asyncio.gather(*(_ask(url, token) for url in urls))
 
 
-async def _ask(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
-    base = url if "://" in url else f"http://{url}"
+async def _ask(url: str, token: str | None) -> dict[str, Any]:
     try:
-        async with session.get(base.rstrip("/") + "/status") as answer:
-            answer.raise_for_status()
+        async with (
+            session_to(url, token, aiohttp.ClientTimeout(total=ASK_SECONDS)) as session,
+            session.get(base_url(url) + "/status", allow_redirects=False) as answer,
+        ):
+            check_answer(answer)
             return {"url": url, **await answer.json()}
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
         why = why_unreachable(error)
     nothing: dict[str, Any] = {"name": None, "round": None, "phase": "unreachable", "missing": []}
     return {"url": url, **nothing, "error": why}
 
 
-async def watch(urls: list[str]) -> None:
+async def watch(urls: list[str], token: str | None = None) -> None:
     """Show a table and keep it current, until cancelled."""
-    with Live(WithRoom(Current(await ask(urls))), refresh_per_second=4) as live:
+    with Live(WithRoom(Current(await ask(urls, token))), refresh_per_second=4) as live:
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
-            live.update(WithRoom(Current(await ask(urls))))
+            live.update(WithRoom(Current(await ask(urls, token))))
 
 
 class Current:

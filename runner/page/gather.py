@@ -15,6 +15,7 @@ import aiohttp
 
 from p2p_tally.errors import MessageError
 from p2p_tally.node.links.addresses import why_unreachable
+from p2p_tally.node.service.admin_address import base_url, check_answer, session_to
 from p2p_tally.page.book import Book
 from p2p_tally.page.messages import read_message
 from p2p_tally.page.problems import problem
@@ -36,11 +37,11 @@ LAST_SECONDS = 3.0
 class Gatherer:
     """Fills a book from the streams of nodes. All methods are called on the thread of one event loop."""
 
-    def __init__(self, book: Book, clock: Callable[[], float] = time.time) -> None:
-        """`clock`: seconds since 1970, for the list of problems."""
+    def __init__(self, book: Book, clock: Callable[[], float] = time.time, token: str | None = None) -> None:
+        """`clock`: seconds since 1970, for the list of problems. `token`: what the nodes ask for."""
         self._book = book
         self._clock = clock
-        self._session: aiohttp.ClientSession | None = None
+        self._token = token
         self._names: dict[str, str] = {}  # of the nodes, by address
         self._tasks: list[asyncio.Task[None]] = []
         self._open = 0  # streams
@@ -48,7 +49,7 @@ class Gatherer:
         self._all_ended.set()
 
     def follow(self, address: str, name: str | None = None) -> None:
-        """Follow the node whose admin address this is, HOST:PORT. `name`: where it is known before the node says it."""
+        """Follow the node whose admin address this is. `name`: where it is known before the node says it."""
         self._names[address] = name or address
         if name is None:
             self._book.put_state(address, _unknown("waiting"))
@@ -64,8 +65,6 @@ class Gatherer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._session is not None:
-            await self._session.close()
 
     async def _follow(self, address: str) -> None:
         while True:
@@ -83,11 +82,12 @@ class Gatherer:
 
     async def _read(self, address: str) -> bool:
         """Read one stream to its end. Returns whether the node has ended it."""
-        if self._session is None:
-            limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
-            self._session = aiohttp.ClientSession(timeout=limits)
-        async with self._session.get(f"http://{address}/events") as answer:
-            answer.raise_for_status()
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
+        async with (
+            session_to(address, self._token, limits) as session,
+            session.get(base_url(address) + "/events", allow_redirects=False) as answer,
+        ):
+            check_answer(answer)
             self._open += 1
             self._all_ended.clear()
             try:

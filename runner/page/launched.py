@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.node.links.addresses import parse_address
+from p2p_tally.node.service.admin_address import UNIX, parse_admin
 from p2p_tally.page.book import Book
 from p2p_tally.runner.launch.launcher import OnAdmin
 from p2p_tally.runner.page.gather import Gatherer
@@ -25,8 +26,8 @@ def launch_page() -> Iterator[OnAdmin]:
         yield lambda name, address: server.call(gatherer.follow, address, name)
 
 
-def serve_page(urls: Sequence[str], listen: str, insecure: bool) -> None:
-    """Serve a page for the nodes at these admin addresses, until Ctrl-C."""
+def serve_page(urls: Sequence[str], listen: str, insecure: bool, token: str | None = None) -> None:
+    """Serve a page for the nodes at these admin addresses, until Ctrl-C. `token`: what they ask for."""
     addresses = [checked_url(url) for url in urls]
     where = parse_address(listen, "--listen")
     if not where.loopback and not insecure:
@@ -35,7 +36,7 @@ def serve_page(urls: Sequence[str], listen: str, insecure: bool) -> None:
             "listen on 127.0.0.1, or add --insecure where the network itself is trusted"
         )
     book = Book()
-    gatherer = Gatherer(book)
+    gatherer = Gatherer(book, token=token)
     with PageServer(book, offset=AFTER_NODES, address=where, before_close=gatherer.stop) as server:
         server.announce()
         for address in addresses:
@@ -46,7 +47,9 @@ def serve_page(urls: Sequence[str], listen: str, insecure: bool) -> None:
 
 def checked_url(url: str) -> str:
     """The address of a node without its scheme and path."""
+    if url.startswith(UNIX):
+        return str(parse_admin(url, "page"))
     scheme, found, rest = url.partition("://")
     if found and scheme != "http":
-        raise ConfigError(f"{url}: accepted is HOST:PORT or http://HOST:PORT, the admin address of a node")
+        raise ConfigError(f"{url}: accepted is HOST:PORT, http://HOST:PORT or unix:/PATH, the admin address of a node")
     return str(parse_address((rest if found else url).rstrip("/"), "page"))

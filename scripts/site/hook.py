@@ -25,7 +25,7 @@ MOVED = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     ".github/CONTRIBUTING.md": "contributing.md",
-    ".github/SECURITY.md": "security.md",
+    ".github/SECURITY.md": "reporting.md",
     "docs/notebooks/first-hour.ipynb": "notebooks/first-hour.md",
 }
 

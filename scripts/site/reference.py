@@ -19,6 +19,8 @@ def command_line_page() -> str:
         "# Command line",
         "This page is made from the program: it says what `p2p-tally COMMAND --help` says.",
         group.help,
+        "Every option is also a variable of the environment: `--merge-every` is `P2P_TALLY_MERGE_EVERY`. The command "
+        "line wins over the environment, and the environment over the file that `--config` names.",
         "## Options of a federation",
         "`simulate`, `launch` and `node` take all of these. Each is also a key of the TOML file that `--config` names, "
         "with `_` or `-`.",

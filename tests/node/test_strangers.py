@@ -156,27 +156,17 @@ async def test_a_page_in_a_browser_is_refused(tmp_path: Path) -> None:
         assert daemon.transport.refusals == {"origin": 1}
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        ("127.0.0.1", 200),
-        ("127.0.0.1:7101", 200),
-        ("localhost:7101", 200),
-        ("[::1]:7101", 200),
-        ("example.org", 403),
-        ("example.org:7101", 403),
-        ("127.0.0.1.example.org:7101", 403),
-        ("192.0.2.1", 403),
-    ],
-)
-async def test_the_admin_address_answers_to_its_own_name_only(host: str, status: int, tmp_path: Path) -> None:
+async def test_the_admin_address_answers_to_its_own_name_only(tmp_path: Path) -> None:
+    own = ["127.0.0.1", "127.0.0.1:7101", "localhost:7101", "[::1]:7101"]
+    foreign = ["example.org", "example.org:7101", "127.0.0.1.example.org:7101", "192.0.2.1"]
     daemons = make_daemons(small(nodes=2), tmp_path, admin="127.0.0.1:0")
     alone = daemons[1]
     assert alone.admin is not None
     await alone.admin.start()
     url = f"http://{alone.admin.address}/healthz"
-    async with aiohttp.ClientSession() as session, session.get(url, headers={"Host": host}) as answer:
-        assert answer.status == status
+    for host in (*own, *foreign):
+        async with aiohttp.ClientSession() as session, session.get(url, headers={"Host": host}) as answer:
+            assert answer.status == (200 if host in own else 403), host
     await alone.admin.close()
     for daemon in daemons:
         daemon.worker.shutdown()

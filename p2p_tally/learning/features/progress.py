@@ -1,11 +1,10 @@
 """How long work on features shows itself on stderr: a live bar, or a line now and then."""
 
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 # Lines for each stage of the work where there is no bar.
 PLAIN_LINES = 4
@@ -18,10 +17,14 @@ class Display:
     """
 
     def __init__(self, *, live: bool) -> None:
+        # Here: every node imports this module, and few show anything.
+        from rich.console import Console  # noqa: PLC0415
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
         self.used = False  # whether there was any work to show
         self._console = Console(stderr=True)
         self._live = live and self._console.is_terminal
-        self._bar = Bar(
+        self._bar = Progress(
             TextColumn("{task.description:>16}"),
             BarColumn(bar_width=24),
             TimeRemainingColumn(compact=True),

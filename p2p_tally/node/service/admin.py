@@ -1,10 +1,12 @@
 """The admin address of a node: a live page, /healthz, /readyz, /status (JSON), /metrics (Prometheus). Read only."""
 
+import logging
 from typing import Any
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from p2p_tally.config import DaemonSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import in_order
 from p2p_tally.node.links.addresses import Address
@@ -12,9 +14,15 @@ from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.page.feed import NodeFeed
 from p2p_tally.node.page.views import Decode
+from p2p_tally.node.service.admin_address import SocketFile, admin_of
 from p2p_tally.node.service.metrics import Metrics
 from p2p_tally.page.hub import Hub
 from p2p_tally.page.site import add_page, make_site
+
+log = logging.getLogger(__name__)
+
+# Answered without the token: they say no more than that the node is there.
+OPEN = frozenset({"/healthz", "/readyz"})
 
 
 def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[str, Any]:
@@ -54,20 +62,20 @@ class Admin:
 
     def __init__(
         self,
-        address: Address,
+        settings: DaemonSettings,
         node: Node,
         transport: WebSocketTransport,
         metrics: Metrics,
         decode: Decode | None = None,
     ) -> None:
         """`decode`: tokens as text, where the probes are text."""
-        self.address = address
+        self.address, token = admin_of(settings)
         self._node = node
         self._transport = transport
         self._metrics = metrics
         self.feed = NodeFeed(node, lambda: status(node, transport, metrics), decode)
         self._hub = Hub(self.feed.book, self.feed.refresh)
-        app = make_site(address.loopback)
+        app = make_site(isinstance(self.address, Address) and self.address.loopback, token, OPEN, _refused)
         add_page(app, self._hub)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
@@ -77,17 +85,30 @@ class Admin:
 
     async def start(self) -> None:
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.address.host, self.address.port)
         try:
-            await site.start()
+            await self._site().start()
         except OSError as error:
             raise ConfigError(f"--admin {self.address}: {error.strerror or error}") from None
+        if isinstance(self.address, SocketFile):
+            log.info("admin at %s", self.address, extra={"event": "admin"})
+            return
         if self.address.port == 0:
             self.address = Address(self.address.host, self._runner.addresses[0][1])
+        log.info("admin at http://%s", self.address, extra={"event": "admin"})
+        if not self.address.loopback:
+            log.warning("admin at %s: plain text, and its token too", self.address, extra={"event": "admin"})
+
+    def _site(self) -> web.BaseSite:
+        if isinstance(self.address, SocketFile):
+            return web.SockSite(self._runner, self.address.bind())
+        return web.TCPSite(self._runner, self.address.host, self.address.port)
 
     async def close(self) -> None:
         await self._hub.close()
+        served = bool(self._runner.sites)
         await self._runner.cleanup()
+        if isinstance(self.address, SocketFile) and served:
+            self.address.path.unlink(missing_ok=True)
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -102,3 +123,7 @@ class Admin:
 
     async def _scrape(self, _: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _refused(why: str) -> None:
+    log.warning("admin: a request refused: %s", why, extra={"event": "admin-refused", "reason": why})

@@ -144,12 +144,10 @@ class Daemon:
         self.startup = Startup(
             self.transport, self.topology, self.node.step, self.node.position, deadlines.timeout, has_played=bool(kept)
         )
-        self.admin = self._make_admin(settings.admin) if settings.admin else None
+        self.admin = self._make_admin() if settings.admin else None
 
-    def _make_admin(self, text: str) -> Admin:
-        address = parse_address(text, "--admin")
-        self._check_reach(address, "--admin")
-        admin = Admin(address, self.node, self.transport, self.metrics, decoder(self.task.tokenizer))
+    def _make_admin(self) -> Admin:
+        admin = Admin(self.settings, self.node, self.transport, self.metrics, decoder(self.task.tokenizer))
         self.recorder.listen(admin.feed.record)
         return admin
 
@@ -250,7 +248,6 @@ class Daemon:
         """Open the sockets: from now on peers can connect."""
         if self.admin is not None:
             await self.admin.start()
-            log.info("admin at http://%s", self.admin.address, extra={"event": "admin"})
             self._on_admin(str(self.admin.address))
         # It is not known yet in which round this node will continue, so it starts with the links of round 1.
         self.node.step.begin_round(1)

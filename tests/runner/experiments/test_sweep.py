@@ -111,7 +111,7 @@ def test_a_refused_sweep_loses_nothing(tmp_path: Path) -> None:
         assert kept.is_file() and (out / "local/seed-0/rounds.jsonl").is_file()
 
 
-LONGER = ["--cells=local", "--set=rounds=900", "--set=eval-every=3", "--set=tail=9", "--checkpoint-seconds=0.01"]
+LONGER = ["--cells=local", "--set=rounds=450", "--set=eval-every=3", "--set=tail=9", "--checkpoint-seconds=0.01"]
 
 
 def test_an_interrupted_cell_goes_on_to_the_same_bits(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import command, small, wait_until
+from conftest import command, in_process, small, wait_until
 
 from p2p_tally.config import ServiceSettings, parse_options, read_options
 from p2p_tally.ids import NodeName
@@ -40,9 +40,15 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_launched_equals_simulated(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
+def test_launched_equals_simulated(
+    tmp_path: Path,
+    quiet_environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     launched = run_json(command("launch", *OPTIONS, "--json", f"--out={tmp_path / 'launched'}"), quiet_environment)
-    simulated = run_json(command("simulate", *OPTIONS, "--json", f"--out={tmp_path / 'simulated'}"), quiet_environment)
+    arguments = ["simulate", *OPTIONS, "--json", f"--out={tmp_path / 'simulated'}"]
+    simulated = json.loads(in_process(arguments, monkeypatch, capsys)[1])
     for field in ("parameters_sha256", "accuracy", "tail_accuracy", "peak_accuracy", "payload_bytes", "framed_bytes"):
         assert launched[field] == simulated[field], field
     if sys.platform == "linux":  # whose kernel counts: headers are on top of what was framed
@@ -51,13 +57,8 @@ def test_launched_equals_simulated(tmp_path: Path, quiet_environment: dict[str, 
     assert files >= {"config.toml", "rounds.jsonl", "summary.json", "accuracy.svg", "node-0.safetensors", "node-0.log"}
     assert not [name for name in files if name.endswith(".pid")]
     # The folder's config.toml alone reruns the run.
-    again = run_json(
-        command(
-            "simulate", f"--config={tmp_path / 'launched' / 'config.toml'}", "--json", f"--out={tmp_path / 'again'}"
-        ),
-        quiet_environment,
-    )
-    assert again["parameters_sha256"] == launched["parameters_sha256"]
+    federation, _ = parse_options(read_options(tmp_path / "launched" / "config.toml"), ServiceSettings)
+    assert simulate(federation).parameters_sha256 == launched["parameters_sha256"]
 
 
 def test_launched_with_mixed_models(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
@@ -73,7 +74,7 @@ def test_launched_with_mixed_models(tmp_path: Path, quiet_environment: dict[str,
 def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
     tmp_path: Path, quiet_environment: dict[str, str]
 ) -> None:
-    options = [*OPTIONS[:1], "--rounds=300", "--local-steps=2", "--eval-every=7", "--topology=ring"]
+    options = ["--nodes=2", "--rounds=200", "--local-steps=2", "--eval-every=7"]
     folder = tmp_path / "stopped"
     process = subprocess.Popen(
         command("launch", *options, "--checkpoint-every=15", f"--out={folder}"),
@@ -82,7 +83,7 @@ def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
     try:
         wait_until(lambda: list(folder.glob("checkpoints/*/checkpoint-*.safetensors")), "no checkpoint")
         daemons = children_of(process.pid)
-        assert len(daemons) == 3
+        assert len(daemons) == 2
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     finally:
@@ -92,11 +93,12 @@ def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
     assert all(gone(pid) for pid in daemons)
     assert not list(folder.glob("*.pid"))
     resumed = run_json(command("launch", f"--resume={folder}", "--json"), quiet_environment)
-    straight = run_json(command("simulate", *options, "--json", f"--out={tmp_path / 'straight'}"), quiet_environment)
-    assert resumed["parameters_sha256"] == straight["parameters_sha256"]
-    assert resumed["payload_bytes"] == straight["payload_bytes"]
+    federation, _ = parse_options(read_options(folder / "config.toml"), ServiceSettings)
+    straight = simulate(federation)
+    assert resumed["parameters_sha256"] == straight.parameters_sha256
+    assert resumed["payload_bytes"] == straight.summary()["payload_bytes"]
     rounds = [json.loads(line)["round"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    assert rounds == sorted(set(rounds)) == [*range(7, 300, 7), 300]
+    assert rounds == sorted(set(rounds)) == [*range(7, 200, 7), 200]
 
 
 def test_a_killed_launcher_takes_its_daemons_along(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
@@ -203,7 +205,7 @@ def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dic
     ("options", "message"),
     [
         (["--resume=nowhere"], "--resume nowhere: no config.toml there; accepted is the folder of a stopped run"),
-        (["--resume=nowhere", "--nodes=3"], "--resume: goes on with the run as it was; accepted beside it is --on"),
+        (["--resume=nowhere", "--nodes=3"], "--nodes: --resume goes on with the run as it was; accepted beside it is"),
         (["--model=mlp,cnn"], "--model mlp,cnn: --method tally with --merge-every 50 averages parameters"),
         (["--nodes=7", "--topology=gossip", "--degree=3"], "gossip of 7: degree 3 is not possible; accepted: 2, 4, 6"),
         (["--merge-over=ring", "--topology=star"], "--merge-over ring: no ring of links through all 8 nodes"),
@@ -211,14 +213,16 @@ def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dic
     ],
 )
 def test_bad_input_is_one_line(
-    options: list[str], message: str, tmp_path: Path, quiet_environment: dict[str, str]
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = subprocess.run(
-        command("launch", *options), capture_output=True, text=True, env=quiet_environment, cwd=tmp_path, check=False
-    )
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith(f"p2p-tally: {message}")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = in_process(["launch", *options], monkeypatch, capsys)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert err.startswith(f"p2p-tally: {message}")
     assert not list(tmp_path.iterdir())  # no folder of a run that never was
 
 
@@ -239,12 +243,13 @@ def test_what_a_model_prints_is_not_taken_for_a_line_of_ours(
 ) -> None:
     body = PRINTS if how == "launch" else PRINTS.replace("    os.write", "    # os.write")
     (tmp_path / "prints.py").write_text(body)
+    options = [*OPTIONS, "--nodes=2", "--rounds=8", "--model=prints:model", "--json"]
     done = subprocess.run(
-        command(how, *OPTIONS, "--model=prints:model", "--json", f"--out={tmp_path / 'out'}"),
+        command(how, *options, f"--out={tmp_path / 'out'}"),
         capture_output=True, text=True, env={**quiet_environment, "OMP_NUM_THREADS": "2"}, cwd=tmp_path, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["accuracy"]) == 3
+    assert len(json.loads(done.stdout)["accuracy"]) == 2
     if how == "launch":
         assert "node-0 printed: and from its library" in done.stderr
         # Whatever the launcher has: a child has one thread.

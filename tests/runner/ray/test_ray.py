@@ -118,7 +118,7 @@ def test_an_interrupted_cell_on_ray_goes_on_to_the_same_bits(
 ) -> None:
     file, out = tmp_path / "mine.toml", tmp_path / "out"
     file.write_text(MINE)
-    arguments = ["sweep", str(file), "--cells=tally", "--set=rounds=600", "--set=eval-every=3", f"--out={out}"]
+    arguments = ["sweep", str(file), "--cells=tally", "--set=rounds=300", "--set=eval-every=3", f"--out={out}"]
     arguments += ["--checkpoint-seconds=0.01", "--on=ray", f"--ray-address={cluster}"]
     process = subprocess.Popen(
         command(*arguments), env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -135,7 +135,7 @@ def test_an_interrupted_cell_on_ray_goes_on_to_the_same_bits(
     assert done.returncode == 0, done.stderr
     assert "going on after round" in (out / "tally/seed-0.log").read_text()
     assert not (folder / "checkpoints").exists()
-    options = {"nodes": 3, "rounds": 600, "merge_every": 3, "local_steps": 1, "batch": 16, "eval_every": 3}
+    options = {"nodes": 3, "rounds": 300, "merge_every": 3, "local_steps": 1, "batch": 16, "eval_every": 3}
     straight = simulate(small(**options), settings(tmp_path / "straight"))
     assert json.loads((folder / "summary.json").read_text())["parameters_sha256"] == straight.parameters_sha256
     assert lines_of(folder) == lines_of(tmp_path / "straight")

@@ -3,12 +3,11 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from conftest import in_process
 from made_up_sweep import make_sweep
 
 from p2p_tally.errors import ConfigError, DataError, OperatorError
@@ -195,13 +194,11 @@ def test_without_how_a_run_was_made_its_results_stay(bridge: Path, tmp_path: Pat
     assert "tail accuracy" in markdown_tables([copy])
 
 
-def test_the_command(bridge: Path) -> None:
-    command = [sys.executable, "-m", "p2p_tally", "report"]
-    done = subprocess.run([*command, str(bridge)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "| `tally+fa40` |" in done.stdout
-    bad = subprocess.run([*command, "nowhere"], capture_output=True, text=True, check=False)
-    assert bad.returncode == 2
-    assert bad.stderr == "p2p-tally: nowhere: no such folder; accepted are folders of runs or of sweeps\n"
-    alone = subprocess.run([*command, str(bridge), "--opening", "x.md"], capture_output=True, text=True, check=False)
-    assert (alone.returncode, alone.stderr) == (2, "p2p-tally: --opening x.md: needs --out FILE, a report to begin\n")
+def test_the_command(bridge: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = in_process(["report", str(bridge)], monkeypatch, capsys)
+    assert code == 0, err
+    assert "| `tally+fa40` |" in out
+    code, _, err = in_process(["report", "nowhere"], monkeypatch, capsys)
+    assert (code, err) == (2, "p2p-tally: nowhere: no such folder; accepted are folders of runs or of sweeps\n")
+    code, _, err = in_process(["report", str(bridge), "--opening", "x.md"], monkeypatch, capsys)
+    assert (code, err) == (2, "p2p-tally: --opening x.md: needs --out FILE, a report to begin\n")
