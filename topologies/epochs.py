@@ -73,6 +73,10 @@ class Epochs(Topology):
         )
         return next(ahead, None)
 
+    def next_entry(self, member: str, round: int) -> int | None:
+        firsts = (first for first in self._firsts[1:] if first >= round)
+        return next((first for first in firsts if member in self.newcomers(first)), None)
+
     def last_round(self, member: str, rounds: int) -> int:
         ends = [*(first - 1 for first in self._firsts[1:]), rounds]
         return max((min(end, rounds) for end, there in zip(ends, self._sets, strict=True) if member in there), default=0)

@@ -86,13 +86,19 @@ class Topology:
         return ()
 
     def donors(self, member: str, round: int) -> tuple[str, ...]:
-        """The neighbours of a newcomer that took part in the round before, in order of rank."""
-        before = set(self.members_at(round - 1))
-        return tuple(peer for peer in self.neighbours(member, round) if peer in before)
+        """The neighbours of a newcomer that took part in the round before, in order of rank; if there are none, all
+        other members that did."""
+        before = set(self.members_at(round - 1)) - {member}
+        near = tuple(peer for peer in self.neighbours(member, round) if peer in before)
+        return near or tuple(peer for peer in self.members_at(round) if peer in before)
 
     def next_round(self, member: str, round: int) -> int | None:  # noqa: ARG002
         """The first round, from this one on, in which somebody takes part; None: never again."""
         return round
+
+    def next_entry(self, member: str, round: int) -> int | None:  # noqa: ARG002
+        """The first round, from this one on, in which somebody is a newcomer; None: in none."""
+        return None
 
     def last_round(self, member: str, rounds: int) -> int:  # noqa: ARG002
         """The last of so many rounds in which somebody takes part; 0: in none."""

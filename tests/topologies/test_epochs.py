@@ -77,6 +77,8 @@ def test_who_comes_and_who_goes(plan: list[tuple[int, list[str]]]) -> None:
         for round in range(1, len(there) + 1):
             later = [one for one in rounds if one >= round]
             assert topology.next_round(member, round) == (later[0] if later else None)
+            entries = [one for one in later if one > 1 and one - 1 not in rounds]
+            assert topology.next_entry(member, round) == (entries[0] if entries else None)
 
 
 @quick
