@@ -9,7 +9,7 @@ from pydantic_core import PydanticUndefined
 from p2p_tally.errors import ConfigError
 
 # What --help shows under headings of their own, in this order, after the options that most runs need.
-Group = Literal["", "Votes", "Merges", "Some methods", "Data", "Model", "Measuring", "Running", "Ray"]
+Group = Literal["", "Votes", "Merges", "Some methods", "Data", "Model", "Members", "Measuring", "Running", "Ray"]
 
 
 def option(

@@ -195,6 +195,23 @@ class Learner:
         if self.feedback is not None and kept is not None:
             self.feedback.settle(self.parameters.export(), kept)
 
+    # --- what a newcomer gets from a member
+
+    def handed_over(self) -> dict[str, Tensor]:
+        """What is the same, or alike, at all peers that merge, without a copy: parameters, and what the next merge and
+        the model that it makes depend on. Nothing where peers never merge."""
+        if not self.federation.merge_every:
+            return {}
+        shared = ("parameters", "anchor", "outer.", "student.", "feedback.base")
+        return {key: tensor for key, tensor in self.state().items() if key.startswith(shared)}
+
+    def take_over(self, state: dict[str, Tensor]) -> None:
+        """Take what a peer handed over. Data, optimiser and generator stay this node's own."""
+        for key, tensor in self.handed_over().items():
+            tensor.copy_(state[key])
+        if self.feedback is not None:
+            self.feedback.taken_over()
+
     # --- looking
 
     @contextmanager

@@ -18,6 +18,7 @@ from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import Channel, channel, evaluates, merge_is_due, waits_for_half
 from p2p_tally.node.formats import ballot_format
+from p2p_tally.node.handover import Handover, state_size
 from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.node.links.transport import Clock, Transport
 from p2p_tally.node.merges.choice import make_exchange
@@ -25,6 +26,7 @@ from p2p_tally.node.merges.exchange import Peers
 from p2p_tally.node.poll import Poll
 from p2p_tally.node.position import Position
 from p2p_tally.node.reports import RoundReport, Stopwatch
+from p2p_tally.node.step.handovers import Handovers
 from p2p_tally.node.step.step import Abandoned, LeftBehind, Step
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.ledger import Ledger
@@ -68,10 +70,12 @@ class Node:
         self.topology = topology
         self.transport = transport
         self.compute = compute
-        self.position = Position(self.federation)
+        self.position = Position(self.federation, topology.last_round(name, self.federation.rounds))
         self.ledger = Ledger()
         self.ballots = ballot_format(self.federation, learner.probes.votes_per_round, learner.classes)
         self.outbox = Outbox(name, transport, self.ledger)
+        deadlines = deadlines or Deadlines()
+        handovers = Handovers(name, topology, self.position, state_size(learner))
         self.step = Step(
             name,
             self.federation,
@@ -81,8 +85,12 @@ class Node:
             self.position,
             self.ballots,
             learner.probes.labels_of,
-            deadlines or Deadlines(),
+            deadlines,
             clock,
+            handovers,
+        )
+        self.handover = Handover(
+            name, learner, topology, self.position, self.step, handovers, self.outbox, compute, deadlines
         )
         self.poll = Poll(name, learner, topology, self.step, self.ballots, quorum)
         peers = Peers(name, self.step.roster, self.outbox, self.step.gather, self.step.inbox.refuse)
@@ -100,6 +108,7 @@ class Node:
         try:
             while self.position.goes_on:
                 try:
+                    await self.handover.before(self.position.round + 1)
                     await self._play(self.position.round + 1)
                 except LeftBehind as behind:
                     self.step.rejoin(behind.theirs)

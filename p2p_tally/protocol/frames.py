@@ -15,6 +15,7 @@ from p2p_tally.protocol.messages import (
     MAX_TEXT,
     Announce,
     Bye,
+    Fetch,
     Hello,
     Here,
     Kind,
@@ -22,10 +23,12 @@ from p2p_tally.protocol.messages import (
     Message,
     News,
     Notice,
+    Piece,
     Ready,
     Relayed,
     Shard,
     Stage,
+    State,
     Vote,
     Waiting,
     Welcome,
@@ -78,8 +81,12 @@ def _fields(message: Message) -> tuple[Any, ...]:
             fields = (message.round, message.right, message.of)
         case Announce():
             fields = (message.round, message.present, *([message.base] if message.base else []))
-        case Bye() | Here() | Withdraw():
+        case Bye() | Here() | Withdraw() | Fetch():
             fields = (message.round,)
+        case State():
+            fields = (message.round, message.warmup, message.merged_at, message.size, message.digest)
+        case Piece():
+            fields = (message.part, message.data)
         case Waiting():
             fields = (message.round, message.at.value)
         case Welcome():
@@ -125,6 +132,12 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return _notice(fields)
         case (Kind.WELCOME.value,):
             return Welcome()
+        case (Kind.FETCH.value, round):
+            return Fetch(round)
+        case (Kind.STATE.value, round, warmup, merged_at, size, digest):
+            return State(round, warmup, merged_at, size, digest)
+        case (Kind.PIECE.value, part, data):
+            return Piece(part, data)
         case (Kind.RELAYED.value, origin, hops, int(), *_) as fields:
             return Relayed(origin, hops, _vote(fields[3:]))
         case (Kind.NEWS.value, origin, number, int(), *_) as fields:

@@ -22,6 +22,7 @@ from p2p_tally.ids import NodeName, digest, file_name, in_order, node_name
 from p2p_tally.learning.architectures import items_of
 from p2p_tally.learning.graph import check_graph, make_topology, merge_ring
 from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.member_changes import changes_members
 from p2p_tally.learning.schedule import begin_alike
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.learning.start import frozen_digest
@@ -42,7 +43,7 @@ from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import TOLD, agreed_fields, fields_digest, told_differences
 from p2p_tally.protocol.messages import Hello
-from p2p_tally.topologies import Topology
+from p2p_tally.topologies import Epochs, Topology
 
 log = logging.getLogger(__name__)
 
@@ -83,14 +84,18 @@ class Daemon:
             if federation.nodes != len(members):
                 federation = federation.model_copy(update={"nodes": len(members)})
             self.topology: Topology = make_topology(federation, members)
-            neighbours = self.topology.union(federation.rounds).neighbors(self.name)
-            self.addresses = {NodeName(peer): self.peers[NodeName(peer)] for peer in neighbours}
+            # Where members change, anybody may once give or get a state.
+            changes = isinstance(self.topology, Epochs)
+            near = self.peers if changes else self.topology.union(federation.rounds).neighbors(self.name)
+            self.addresses = {NodeName(peer): self.peers[NodeName(peer)] for peer in near}
         else:
             if federation.hops != 1:
                 raise ConfigError(
                     f"--hops {federation.hops}: accepted is 1 where a node knows only its neighbours; "
                     "with --topology, and all other members as --peers, votes can travel further"
                 )
+            if changes_members(federation):
+                raise ConfigError("--join and --leave: accepted with --topology, and all other members as --peers")
             check_graph(federation, None)
             federation = federation.model_copy(update={"topology": NEIGHBOURS})
             self.topology = KnownGraph(self.name, self.peers)
@@ -216,7 +221,7 @@ class Daemon:
         return Hello(
             version=VERSION,
             name=self.name,
-            round=self.node.position.round,
+            round=self.node.position.round if self.node.position.playing else 0,
             running=self.node.position.playing,
             checkpoints=self.kept_rounds,
             neighbours=() if self.membership else tuple(in_order(self.addresses)),
@@ -252,8 +257,10 @@ class Daemon:
             await self.admin.start()
             log.info("admin at http://%s", self.admin.address, extra={"event": "admin"})
             self._on_admin(str(self.admin.address))
-        # It is not known yet in which round this node will continue, so it starts with the links of round 1.
-        self.node.step.begin_round(1)
+        # It is not known yet in which round this node will continue, so it starts with the links of round 1; one that
+        # has joined later, with those of its last checkpoint.
+        there = self.name in self.topology.members_at(1)
+        self.node.step.begin_round(1 if there else self.kept_rounds[-1] + 1)
         await self.transport.start(self)
         log.info("listening at %s", self.transport.listen, extra={"event": "listening"})
 

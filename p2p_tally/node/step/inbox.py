@@ -13,6 +13,7 @@ import numpy as np
 from p2p_tally.errors import FrameError, PeerError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.step.announcer import Announcer
+from p2p_tally.node.step.handovers import Handovers
 from p2p_tally.node.step.votes import VoteMessage, VoteRoute
 from p2p_tally.node.step.waits import Waits
 from p2p_tally.protocol import frames
@@ -23,13 +24,16 @@ from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import (
     Announce,
     Bye,
+    Fetch,
     Here,
     Message,
     News,
+    Piece,
     Ready,
     Relayed,
     Shard,
     Stage,
+    State,
     Vote,
     Waiting,
     Withdraw,
@@ -59,7 +63,11 @@ class Inbox:
         ballots: BallotFormat,
         labels: Labels,
         rounds: int,
+        handovers: Handovers | None = None,
+        last_round: Callable[[NodeName], int] | None = None,
     ) -> None:
+        """`handovers`: None where this node neither gives nor gets a state. `last_round`: the last round that a peer
+        plays; by default that of all."""
         # Messages by what became of them: an Arrival, or the reason of a refusal.
         self.arrivals: Counter[str] = Counter()
         self._roster = roster
@@ -71,6 +79,12 @@ class Inbox:
         self._ballots = ballots
         self._labels = labels
         self._rounds = rounds
+        self._handovers = handovers
+        self._last_round = last_round or (lambda _: rounds)
+
+    def allow(self, limits: Limits) -> None:
+        """The members have changed, and with them the length of the longest frame."""
+        self._limits = limits
 
     def deliver(self, peer: NodeName, frame: bytes, framed: int) -> bool:
         """A frame from a link. Never raises for an error of a peer. Returns False if the frame is no valid message."""
@@ -119,8 +133,10 @@ class Inbox:
                 if self._waits.is_merging(message.round):
                     self._waits.stop_awaiting(peer, "it gave the merge up")
             case Bye():
-                self._roster[peer].said_goodbye(finished=message.round >= self._rounds)
+                self._roster[peer].said_goodbye(finished=message.round >= self._last_round(peer))
                 self._waits.will_not_come(peer, "it left")
+            case (Fetch() | State() | Piece()) if self._handovers is not None:
+                return self._handovers.receive(peer, message)
             case _:
                 raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
         return Arrival.RECORDED

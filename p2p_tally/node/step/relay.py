@@ -10,12 +10,12 @@ has no deadlines.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
 from random import SystemRandom
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 from p2p_tally.errors import PeerError
 from p2p_tally.ids import NodeName
@@ -83,8 +83,7 @@ class RelayedVotes:
         furthest: Callable[[int], int],
     ) -> None:
         """`furthest`: the highest round that an honest peer can be in, given the round that this node is in."""
-        self._hops = len(topology.members) - 1 if hops == "all" else hops
-        self._members = [NodeName(member) for member in topology.members]
+        self._most_hops = hops
         self._name = name
         self._rank = topology.rank(name)
         self._topology = topology
@@ -92,9 +91,7 @@ class RelayedVotes:
         self._roster = roster
         self._position = position
         self._furthest = lru_cache(4)(furthest)
-        self._children: Callable[[int], dict[int, list[int]]] = lru_cache(PLACES_KEPT)(
-            lambda round: self._reach(round).children(self._rank)
-        )
+        self._children = lru_cache(PLACES_KEPT)(self._own_children)
         self._held: dict[int, dict[NodeName, Held]] = {}
         self._urgent: set[int] = set()  # rounds in which a node has waited long
         self._lost: dict[NodeName, News] = {}  # the last Lost of each node that misses another
@@ -106,8 +103,23 @@ class RelayedVotes:
         self._numbers = count(SystemRandom().getrandbits(31))
         self._ended = False
 
+    @property
+    def _members(self) -> Sequence[NodeName]:
+        """In order of rank. New members come after the last, so that ranks on the wire stay what they are."""
+        return cast(Sequence[NodeName], self._topology.members)
+
+    @property
+    def _hops(self) -> int:
+        return len(self._topology.members) - 1 if self._most_hops == "all" else self._most_hops
+
+    def members_changed(self) -> None:
+        self._children.cache_clear()
+
     def _reach(self, round: int) -> Reach:
         return self._topology.reach(round, self._hops)
+
+    def _own_children(self, round: int) -> dict[int, list[int]]:
+        return self._reach(round).children(self._rank)
 
     # --- whose votes are awaited
 

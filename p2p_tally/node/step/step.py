@@ -18,6 +18,7 @@ from p2p_tally.node.links.plan import LinkPlan
 from p2p_tally.node.links.transport import Clock, Transport
 from p2p_tally.node.position import Position
 from p2p_tally.node.step.announcer import Announcer
+from p2p_tally.node.step.handovers import Handovers
 from p2p_tally.node.step.inbox import Inbox, Labels
 from p2p_tally.node.step.relay import RelayedVotes
 from p2p_tally.node.step.votes import DirectVotes, VoteMessage, VoteRoute
@@ -27,7 +28,7 @@ from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.majority import Behind, Voice
 from p2p_tally.protocol.messages import Hello, Stage
 from p2p_tally.protocol.peers import Event, Roster
-from p2p_tally.topologies import Topology
+from p2p_tally.topologies import Epochs, Topology
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,11 @@ class Step:
         labels: Labels,
         deadlines: Deadlines,
         clock: Clock,
+        handovers: Handovers | None = None,
     ) -> None:
         self._name = name
+        self._federation = federation
+        self._ballots = ballots
         self._topology = topology
         self._transport = transport
         self._position = position
@@ -98,10 +102,30 @@ class Step:
             ballots,
             labels,
             federation.rounds,
+            handovers,
+            lambda peer: topology.last_round(peer, federation.rounds),
         )
 
     def neighbours(self, round: int) -> list[NodeName]:
         return [NodeName(peer) for peer in self._topology.neighbours(self._name, round)]
+
+    def members_changed(self, first: int, graph: Topology) -> int:
+        """From round `first` on the members, and their graph, are these. For a federation that grows while it runs.
+
+        Of a change that comes late the rounds that are past, and the present one, stay as they are. Returns the first
+        round for which it holds here. The transport must know the addresses of new members before.
+        """
+        assert isinstance(self._topology, Epochs), "a federation whose members change has epochs from the start"
+        position = self._position
+        first = max(first, position.round + (1 if position.between_rounds else 2))
+        self._topology.extend(first, graph)
+        for member in self._topology.members:
+            if member != self._name:
+                self.roster.add(NodeName(member))
+        self.inbox.allow(message_limits(self._federation, self._ballots, len(self._topology.members)))
+        self.votes.members_changed()
+        position.plays_until(self._topology.last_round(self._name, position.rounds))
+        return first
 
     # --- during a round
 
@@ -132,7 +156,11 @@ class Step:
         """If the graph changes: wait for the links of this round, because what is sent without a link is lost."""
         if self.plan is None:
             return
-        partners = [peer for peer in self.neighbours(round) if self.roster[peer].is_there]
+        await self.have_links_to(self.neighbours(round))
+
+    async def have_links_to(self, peers: Iterable[NodeName]) -> None:
+        """Wait for the links to those of these peers who are there."""
+        partners = [peer for peer in peers if self.roster[peer].is_there]
         without = await self._transport.linked(partners, self._deadlines.timeout())
         for peer in without:
             self.roster[peer].kept_waiting(1.0)
@@ -172,7 +200,7 @@ class Step:
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
         self.votes.link_up(peer)
-        playing, known = self._position.playing, self.roster[peer]
+        playing, known = self._position.playing or self._is_joining, self.roster[peer]
         # If the graph changes, links are made by the schedule: then neither end has missed anything.
         scheduled = playing and self.plan is not None and known.is_there
         if scheduled and hello.running:
@@ -185,6 +213,12 @@ class Step:
         self.waits.update()
         if playing and not scheduled:
             self.announcer.here_to(peer)
+
+    @property
+    def _is_joining(self) -> bool:
+        """Whether this node waits for its first round while others play."""
+        ahead = self._position.round + 1
+        return self._name in self._topology.newcomers(ahead) or self._name not in self._topology.members_at(ahead)
 
     def link_down(self, peer: NodeName) -> None:
         self.waits.link_lost(peer)

@@ -71,6 +71,10 @@ class VoteRoute(Protocol):
         """A link is up: send what the peer may lack."""
         ...
 
+    def members_changed(self) -> None:
+        """Members of rounds to come are others than before."""
+        ...
+
     # --- notices to all nodes, needed if votes travel several hops
 
     def tell(self, notice: Notice) -> None: ...
@@ -137,6 +141,8 @@ class DirectVotes:
         return False
 
     def link_up(self, peer: NodeName) -> None: ...
+
+    def members_changed(self) -> None: ...
 
     def tell(self, notice: Notice) -> None: ...
 
