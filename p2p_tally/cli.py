@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from p2p_tally import __version__, cli_experiments, cli_features, cli_models, cli_page
+from p2p_tally import __version__, cli_experiments, cli_features, cli_members, cli_models, cli_page
 from p2p_tally.cli_help import GraphCommand, GroupedCommand
 from p2p_tally.cli_options import (
     ConfigFile,
@@ -203,6 +203,9 @@ def node(
     given: dict[str, Any],
 ) -> None:
     """Run one node of a federation. Without --topology the --peers are its neighbours; with it, all other members."""
+    if not report and cli_members.starts_member(given, file_options(config)):
+        cli_members.run_member(given, config, as_json)
+        return
     federation, settings = collect_options(given, config, DaemonSettings)
     membership = "topology" in given or "topology" in file_options(config)
     if not settings.peers and not report:
@@ -290,7 +293,10 @@ def _show_run(run: "Run", as_json: bool) -> None:
 
 
 app.command(cls=GraphCommand)(cli_experiments.topology)
+app.command(cls=GroupedCommand)(cli_members.found)
+app.command(cls=GroupedCommand)(cli_members.join)
 for command in (
+    *cli_members.COMMANDS,
     cli_page.page,
     cli_features.features,
     cli_experiments.payload,

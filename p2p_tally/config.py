@@ -158,6 +158,18 @@ class DaemonSettings(ServiceSettings):
         "HOST:PORT",
         metavar="HOST:PORT",
     )
+    home: Path | None = option(
+        None, "folder with this node's key, for peers that are known by fingerprint", "a folder", metavar="DIR"
+    )
+    dial_only: bool = option(
+        False,
+        "nobody can dial this node: it listens nowhere, and dials all others",
+        "given or not given",
+        metavar="FLAG",
+    )
+    address: str | None = option(
+        None, "where other members dial this node [default: --listen]", "HOST:PORT", metavar="HOST:PORT"
+    )
     resume: bool = option(False, "go on from the last checkpoint in --out", "given or not given", metavar="FLAG")
     insecure: bool = option(
         False, "listen beyond this machine without transport security", "given or not given", metavar="FLAG"

@@ -19,6 +19,10 @@ from p2p_tally.protocol.messages import (
     Hello,
     Here,
     Kind,
+    ListAsk,
+    ListNumber,
+    ListPart,
+    ListRequest,
     Lost,
     Message,
     News,
@@ -80,13 +84,22 @@ def _fields(message: Message) -> tuple[Any, ...]:
         case Ready():
             fields = (message.round, message.right, message.of)
         case Announce():
-            fields = (message.round, message.present, *([message.base] if message.base else []))
+            rest = (message.base, message.members) if message.members else (message.base,) if message.base else ()
+            fields = (message.round, message.present, *rest)
         case Bye() | Here() | Withdraw() | Fetch():
             fields = (message.round,)
         case State():
             fields = (message.round, message.warmup, message.merged_at, message.size, message.digest)
         case Piece():
             fields = (message.part, message.data)
+        case ListNumber():
+            fields = (message.number, message.digest)
+        case ListAsk():
+            fields = (message.first,)
+        case ListPart():
+            fields = (message.first, message.lines)
+        case ListRequest():
+            fields = (message.line,)
         case Waiting():
             fields = (message.round, message.at.value)
         case Welcome():
@@ -124,6 +137,8 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Announce(round, present)
         case (Kind.ANNOUNCE.value, round, present, base) if base:
             return Announce(round, present, base)
+        case (Kind.ANNOUNCE.value, round, present, base, members) if members:
+            return Announce(round, present, base, members)
         case (Kind.BYE.value, round):
             return Bye(round)
         case (Kind.WITHDRAW.value, round):
@@ -138,6 +153,14 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return State(round, warmup, merged_at, size, digest)
         case (Kind.PIECE.value, part, data):
             return Piece(part, data)
+        case (Kind.LIST_NUMBER.value, number, digest):
+            return ListNumber(number, digest)
+        case (Kind.LIST_ASK.value, first):
+            return ListAsk(first)
+        case (Kind.LIST_PART.value, first, lines):
+            return ListPart(first, lines)
+        case (Kind.LIST_REQUEST.value, line):
+            return ListRequest(line)
         case (Kind.RELAYED.value, origin, hops, int(), *_) as fields:
             return Relayed(origin, hops, _vote(fields[3:]))
         case (Kind.NEWS.value, origin, number, int(), *_) as fields:

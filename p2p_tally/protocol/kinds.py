@@ -30,6 +30,10 @@ class Kind(IntEnum):
     FETCH = 14
     STATE = 15
     PIECE = 16
+    LIST_NUMBER = 24
+    LIST_ASK = 25
+    LIST_PART = 26
+    LIST_REQUEST = 27
 
 
 class Stage(IntEnum):
@@ -43,6 +47,7 @@ class Stage(IntEnum):
     ANNOUNCE = 6  # who takes part in a merge
     HANDSHAKE = 7  # hello, here, waiting, withdraw, news and bye
     HANDOVER = 8  # what a newcomer gets from a peer
+    LIST = 10  # the members' list
 
 
 def check_number(value: object, what: str) -> None:

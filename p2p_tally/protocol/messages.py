@@ -19,9 +19,11 @@ from p2p_tally.protocol.kinds import (
     check_round,
     check_text,
 )
+from p2p_tally.protocol.list_messages import ListAsk, Listed, ListNumber, ListPart, ListRequest
 
 __all__ = [
-    "MAX_NUMBER", "MAX_TEXT", "Announce", "Bye", "Fetch", "Handed", "Hello", "Here", "Kind", "Lost", "Message", "News",
+    "MAX_NUMBER", "MAX_TEXT", "Announce", "Bye", "Fetch", "Handed", "Hello", "Here", "Kind", "ListAsk",
+    "ListNumber", "ListPart", "ListRequest", "Listed", "Lost", "Message", "News",
     "Notice", "Piece", "Ready", "Relayed", "Shard", "Stage", "State", "Vote", "Waiting", "Welcome", "Withdraw",
 ]  # fmt: skip
 
@@ -114,6 +116,7 @@ class Announce:
     """The sender takes part in the merge of a round. `present`: a bit for each member it can reach, in order of name.
 
     `base`: where changes are sent instead of parameters, the name of the vector from which the change is computed.
+    `members`: in a federation with a members' list, the digest of the members of this round.
     """
 
     kind: ClassVar[Kind] = Kind.ANNOUNCE
@@ -122,11 +125,13 @@ class Announce:
     round: int
     present: bytes
     base: bytes = b""
+    members: bytes = b""
 
     def __post_init__(self) -> None:
         check_round(self.round)
         check_bytes(self.present, "present")
         check_bytes(self.base, "base")
+        check_bytes(self.members, "members")
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,5 +284,5 @@ class News:
 
 
 Message = (
-    Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw | Waiting | Welcome | Relayed | News | Lost | Handed
+    Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw | Waiting | Welcome | Relayed | News | Lost | Handed | Listed
 )
