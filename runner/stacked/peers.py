@@ -72,6 +72,12 @@ class Peers:
         rows = torch.cat(list(parts))
         return rows if self._places is None else rows[self._places]
 
+    def hand_over(self, donor: int, newcomer: int) -> None:
+        """The peer of one rank gives the peer of another what a node would hand over."""
+        places = {rank: (block, row) for block in self.blocks for row, rank in enumerate(block.ranks)}
+        (giver, given), (taker, taken) = places[donor], places[newcomer]
+        taker.take_over(taken, giver.hand_over(given))
+
     def state(self) -> dict[str, Tensor]:
         """Everything that the next round depends on, by groups; the first has the plain keys."""
         return {
