@@ -31,10 +31,11 @@ class CodedMerge:
     def mean(self, parameters: Tensor, there: np.ndarray) -> tuple[Tensor, np.ndarray] | None:
         """The mean [1, W] over those who take part, and what rounding then keeps back at each of them [n, W]; None
         where it cannot be coded. `there` [N]: who takes part."""
-        vectors = parameters.cpu().numpy()[there]
+        rows = slice(None) if there.all() else there  # a slice copies nothing
+        vectors = parameters.cpu().numpy()[rows]
         nodes, width = vectors.shape
         kept = vectors - self._base
-        kept += self._kept[there]
+        kept += self._kept[rows]
         if not fits(kept):
             return None
         format = self.format
