@@ -12,6 +12,11 @@ def pieces(data: bytes) -> list[Piece]:
     return [Piece(part, data[start : start + CHUNK_BYTES]) for part, start in enumerate(range(0, len(data), CHUNK_BYTES))]
 
 
+def piece_lengths(size: int) -> list[int]:
+    """The bytes of each piece of a state."""
+    return [min(CHUNK_BYTES, size - start) for start in range(0, size, CHUNK_BYTES)]
+
+
 def digest_of(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 

@@ -87,6 +87,12 @@ def test_every_method_on_every_graph(method: str, graph: dict[str, Any]) -> None
         {"nodes": 2, "topology": "ring", "method": "fedmd"},
         {"nodes": 3, "topology": "line", "method": "rcfd"},
         {"nodes": 12},  # a mask of two bytes
+        {"join": "node-2@3,node-6@4", "leave": "node-0@4"},
+        {"nodes": 14, "leave": "churn:0.1", "method": "diloco", "merge_precision": "int8"},
+        {"join": "node-2@3,node-6@4", "leave": "node-0@4", "topology": "ring", "hops": 2, "method": "fedprox"},
+        {"join": "node-2@3", "leave": "node-0@4", "topology": "ring", "merge_over": "ring"},
+        {"join": "node-2@3", "topology": "matchings", "method": "feddf"},
+        {"join": "node-2@3", "method": "fedavg", "rounds": 150, "warmup": 140, "leave": "node-0@149"},
         {"ballot": "packed"},
         {"method": "rcfd", "top_k": 1},
         {"method": "rcfd", "top_k": 3, "soft_precision": "int8"},
