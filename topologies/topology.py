@@ -103,6 +103,10 @@ class Topology:
         except KeyError:
             raise TopologyError(f"{member!r} is not one of the {len(self.members)} members") from None
 
+    def members_at(self, round: int) -> tuple[str, ...]:  # noqa: ARG002
+        """The members who take part in a round, in order of rank."""
+        return self.members
+
     def rank(self, member: str) -> int:
         """The position of a member in the order of ranks, from 0."""
         return self._rank[member]
