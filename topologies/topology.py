@@ -75,6 +75,10 @@ class Topology:
         """The phase of a round: rounds of the same phase have the same graph."""
         return self._schedule.phase(round)
 
+    def members_at(self, round: int) -> tuple[str, ...]:  # noqa: ARG002
+        """Those who take part in a round, in order of rank."""
+        return self.members
+
     def graph(self, round: int = 1) -> nx.Graph:
         """The graph of a round; its nodes are the members in order of rank. It is frozen, because it is shared."""
         return self._at(round).graph
@@ -102,10 +106,6 @@ class Topology:
             return phase.neighbours[member]
         except KeyError:
             raise TopologyError(f"{member!r} is not one of the {len(self.members)} members") from None
-
-    def members_at(self, round: int) -> tuple[str, ...]:  # noqa: ARG002
-        """The members who take part in a round, in order of rank."""
-        return self.members
 
     def rank(self, member: str) -> int:
         """The position of a member in the order of ranks, from 0."""

@@ -9,6 +9,7 @@ from p2p_tally.config import Federation
 Listener = Callable[[int, str], None]
 
 WAITING = "waiting"  # the phase before the first round
+PAUSED = "paused"  # between two rounds: too few members are there
 
 
 class Position:

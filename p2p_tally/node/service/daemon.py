@@ -42,6 +42,7 @@ from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import TOLD, agreed_fields, fields_digest, told_differences
 from p2p_tally.protocol.messages import Hello
+from p2p_tally.protocol.presence import chosen_presence
 from p2p_tally.topologies import Topology
 
 log = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ class Daemon:
             clock=time.monotonic,
             deadlines=deadlines,
             quorum=settings.quorum,
+            least_present=chosen_presence(settings.chosen_presence, 1 + len(self.peers)),
         )
         self.metrics.registry.register(NodeCollector(self.node, self.transport, self.metrics))
         self.startup = Startup(
@@ -305,7 +307,7 @@ class Daemon:
     def stop(self) -> None:
         """Finish the round, write a checkpoint, tell the neighbours, and end."""
         log.info("asked to stop", extra={"event": "stopping"})
-        self.node.position.stop()
+        self.node.step.stop()
         self.transport.stop_waiting()
 
     def gone(self, peer: NodeName) -> None:

@@ -59,7 +59,11 @@ class Inbox:
         ballots: BallotFormat,
         labels: Labels,
         rounds: int,
+        on_here: Callable[[NodeName, int, bool], None] = lambda _peer, _round, _back: None,
+        on_work: Callable[[NodeName], None] = lambda _peer: None,
     ) -> None:
+        """`on_here`: called when a neighbour says that it plays, after which round, and whether it was away. `on_work`:
+        called with each neighbour that sends a vote, an announcement or parameters of its own."""
         # Messages by what became of them: an Arrival, or the reason of a refusal.
         self.arrivals: Counter[str] = Counter()
         self._roster = roster
@@ -71,6 +75,8 @@ class Inbox:
         self._ballots = ballots
         self._labels = labels
         self._rounds = rounds
+        self._on_here = on_here
+        self._on_work = on_work
 
     def deliver(self, peer: NodeName, frame: bytes, framed: int) -> bool:
         """A frame from a link. Never raises for an error of a peer. Returns False if the frame is no valid message."""
@@ -164,6 +170,7 @@ class Inbox:
             return arrival  # a relayed message proves nothing about the peer's link or its round: the relay may lie
         if arrival in IN_TIME:
             known.on(Event.SPOKE)
+        self._on_work(peer)
         place = self._waits.place
         if known.show_round(round) and place is not None and place[1] < round:
             # Messages are in order, so it has sent all that it will of that round.
@@ -174,11 +181,13 @@ class Inbox:
 
     def _accept_here(self, peer: NodeName, round: int) -> None:
         known = self._roster[peer]
-        if not known.is_there:
+        is_back = not known.is_there
+        if is_back:
             log.info("plays again, from round %d on", round + 1, extra={"event": "plays-again", "peer": peer})
             self._announcer.welcome(peer, round)
         known.plays_after(round)
         known.note_round(round)
+        self._on_here(peer, round, is_back)
         self._waits.sign_of_life(peer)
         place = self._waits.place
         if place is not None and place[1] <= round:
@@ -197,6 +206,8 @@ class Inbox:
         origin = self._votes.receive_news(via, news)
         if origin is None:
             return Arrival.DUPLICATE
+        if not self._votes.relayed:
+            return Arrival.RECORDED  # whom this node waits for, its own links say
         self._waits.sign_of_life(origin)
         voting, notice = self._waits.relayed_round, news.message
         match notice:

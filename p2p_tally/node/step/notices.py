@@ -55,7 +55,8 @@ class Notices:
         self._quiet = quiet
         self._ended = False
         self._lost: dict[NodeName, News] = {}  # the last Lost of each node that misses another
-        self._lost_changed = False  # since the last call of `tell_missing`
+        self.changes = 0  # how often anything in it has changed
+        self._changes_told = 0  # the same at the last call of `tell_missing`
         self._changes_seen = 0  # `Roster.changes` at the last call of `tell_missing`
         self._told_missing: set[NodeName] = set()  # what this node last told the others that it misses
         self._heard: dict[NodeName, deque[int]] = defaultdict(lambda: deque(maxlen=NEWS_REMEMBERED))
@@ -71,8 +72,10 @@ class Notices:
 
     def tell_lost(self) -> None:
         """Tell all whom this node misses, changed or not."""
-        self._told_missing = self._roster.missing
-        self.tell(Lost(to_mask(self._told_missing, self._members)))
+        missing = self._roster.missing
+        self.tell(Lost(to_mask(missing, self._members)))
+        if not self._quiet:
+            self._told_missing = missing
 
     def tell_missing(self) -> bool:
         """The same, if it has changed. Returns whether `part` may have changed since the last call."""
@@ -80,7 +83,7 @@ class Notices:
             self._changes_seen = self._roster.changes
             if self._roster.missing != self._told_missing:
                 self.tell_lost()
-        changed, self._lost_changed = self._lost_changed, False
+        changed, self._changes_told = self.changes != self._changes_told, self.changes
         return changed
 
     def end(self) -> None:
@@ -127,7 +130,7 @@ class Notices:
             case Here():
                 self.rounds[origin] = news.message.round
             case Lost():
-                self._lost_changed = True
+                self.changes += 1
                 if self._missed_by(news):
                     self._lost[origin] = news
                     self._on_lost()

@@ -38,8 +38,12 @@ class VoteCounter(Protocol):
 class VoteRoute(Protocol):
     """How one node sends and receives votes."""
 
-    notices: Notices | None  # what nodes tell all others; None: nothing
     relayed: ClassVar[bool]  # whether votes travel several hops: then one broken link does not lose a vote
+
+    @property
+    def notices(self) -> Notices | None:
+        """What nodes tell all others; None where they tell nothing."""
+        ...
 
     def voters(self, round: int) -> list[NodeName]:
         """The peers whose votes of a round are in this node's tally, in order of name."""
@@ -104,9 +108,7 @@ class DirectVotes:
 
     relayed: ClassVar[bool] = False
 
-    def __init__(
-        self, neighbours: Neighbours, outbox: Outbox, roster: Roster, notices: Notices | None = None
-    ) -> None:
+    def __init__(self, neighbours: Neighbours, outbox: Outbox, roster: Roster, notices: Notices | None = None) -> None:
         """`notices`: where not all are neighbours, nodes that count who is there tell each other whom they miss."""
         self._neighbours = neighbours
         self._outbox = outbox
