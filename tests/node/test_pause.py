@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from conftest import Killed, kill_at, make_daemons, small
+from prometheus_client import generate_latest
 
 from p2p_tally.node.links.websocket import WebSocketTransport
+from p2p_tally.node.page.feed import NodeFeed
 from p2p_tally.node.service.admin import status
 from p2p_tally.node.service.daemon import Daemon
 
@@ -118,6 +120,10 @@ async def test_the_other_of_two_pauses_in_the_round_it_was_left_and_both_finish_
         assert left.daemon.node.position.playing
         shown = status(left.daemon.node, left.daemon.transport, left.daemon.metrics)
         assert (shown["phase"], shown["missing"]) == ("paused", ["node-1"])
+        assert b"p2p_tally_paused 1.0" in generate_latest(left.daemon.metrics.registry)
+        page = NodeFeed(left.daemon.node, lambda: shown)
+        page.refresh()
+        assert page.book.state_of("node-0")["state"] == "paused"
         [resumed] = watched([again(daemons[1], listener)])
         results = await asyncio.gather(waiting, resumed.daemon.run())
     assert all(result["finished"] for result in results)
