@@ -64,7 +64,8 @@ def member_options(federation: Federation, out: Path, **options: Any) -> Iterato
     for rank, name in enumerate(names):
         peers = ",".join(f"{peer}={addresses[peer]}" for peer in names if peer != name)
         values = {"name": name, "rank": rank, "listen": addresses[name], "peers": peers, "out": out, "device": "cpu"}
-        yield values | {"barrier_timeout": 20, **options}, listeners[name]
+        # As in a launch, nobody pauses; tests of the pause say how many members they want.
+        yield values | {"barrier_timeout": 20, "least_present": 1, **options}, listeners[name]
 
 
 def make_daemons(

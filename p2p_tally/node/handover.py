@@ -62,13 +62,12 @@ class Handover:
         self._deadlines = deadlines
         position.when_stopped(box.changed.set)
 
-    async def before(self, round: int) -> None:
+    async def join(self, round: int) -> None:
         """This round is next. A node that does not take part in it waits for the round in which it does, and for the
-        state of a donor. Then it gives its own state to those who wait for it."""
+        state of a donor."""
         first = self._topology.next_round(self._name, round)
         if first is not None and (first > round or self._name in self._topology.newcomers(first)):
             await self._join(first)
-        await self._give(self._position.round + 1)
 
     async def fetch(self) -> bool:
         """This node has missed merges: get the state of the first neighbour that gives it, and go on after its round.
@@ -150,7 +149,7 @@ class Handover:
 
     # --- giving
 
-    async def _give(self, round: int) -> None:
+    async def give(self, round: int) -> None:
         """Give this node's state, which is that before this round, to those who wait for it."""
         new = [NodeName(peer) for peer in self._topology.newcomers(round)]
         takers = [peer for peer in new if self._topology.donors(peer, round)[:1] == (self._name,)]

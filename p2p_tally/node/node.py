@@ -16,7 +16,7 @@ from p2p_tally.ids import NodeName
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
-from p2p_tally.learning.schedule import Channel, channel, evaluates, merge_is_due, waits_for_half
+from p2p_tally.learning.schedule import Channel, channel, evaluates, merge_is_due, missed_a_merge, waits_for_half
 from p2p_tally.node.formats import ballot_format
 from p2p_tally.node.handover import Handover, state_size
 from p2p_tally.node.links.outbox import Outbox
@@ -62,6 +62,7 @@ class Node:
         clock: Clock = time.perf_counter,
         deadlines: Deadlines | None = None,
         quorum: int | None = None,
+        least_present: int | None = 1,
     ) -> None:
         self.name = name
         self.learner = learner
@@ -87,13 +88,15 @@ class Node:
             learner.probes.labels_of,
             deadlines,
             clock,
+            least_present,
             handovers,
         )
         self.handover = Handover(
             name, learner, topology, self.position, self.step, handovers, self.outbox, compute, deadlines
         )
         self.poll = Poll(name, learner, topology, self.step, self.ballots, quorum)
-        peers = Peers(name, self.step.roster, self.outbox, self.step.gather, self.step.inbox.refuse)
+        least = self.step.attendance.least
+        peers = Peers(name, self.step.roster, self.outbox, self.step.gather, self.step.inbox.refuse, least)
         self.exchange = make_exchange(self.federation, topology, peers, learner.feedback)
         self._recorder = recorder
         self._clock = clock
@@ -108,14 +111,23 @@ class Node:
         try:
             while self.position.goes_on:
                 try:
-                    await self.handover.before(self.position.round + 1)
+                    await self.handover.join(self.position.round + 1)
+                    await self.step.ready(self.position.round + 1)
+                    await self.handover.give(self.position.round + 1)
                     await self._play(self.position.round + 1)
                 except LeftBehind as behind:
-                    self.step.rejoin(behind.theirs)
+                    self._catch_up(behind.theirs)
         except Abandoned:
             log.info("round %d abandoned", self.position.round + 1, extra={"event": "abandoned"})
         self.position.end()
         self.step.announcer.bye()
+
+    def _catch_up(self, theirs: int) -> None:
+        """Jump to the round of the others."""
+        finished = self.position.round
+        self.step.rejoin(theirs)
+        if missed_a_merge(self.federation, finished, self.position.round):
+            log.info("the others may have merged meanwhile", extra={"event": "merge-missed"})
 
     async def _play(self, r: int) -> None:
         """Round r of Algorithm 1."""

@@ -9,6 +9,7 @@ from p2p_tally.config import Federation
 Listener = Callable[[int, str], None]
 
 WAITING = "waiting"  # the phase before the first round
+PAUSED = "paused"  # between two rounds: too few members are there
 
 
 class Position:
@@ -99,4 +100,6 @@ class Position:
 
     def restore(self, round: int, notes: dict[str, Any]) -> None:
         self.move_to(round)
-        self.warmup, self.merged_at = notes["warmup"], notes["merged_at"]
+        if self.warmup is None:  # only an automatic warm-up is not known from the options
+            self.warmup = notes["warmup"]
+        self.merged_at = notes["merged_at"]

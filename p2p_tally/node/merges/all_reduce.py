@@ -60,10 +60,10 @@ class AllReduce:
         heard = await exchanged.announce(others, own)
         announced = {**heard, name: own}
         taking_part = participants({peer: said.present for peer, said in announced.items()}, members)
-        if name not in taking_part:
-            # Nodes that received fewer announcements may count this node as a participant.
+        if name not in taking_part or len(taking_part) < self._peers.least(round):
+            # Nodes that received other announcements may count this node as a participant.
             outbox.broadcast(heard, Withdraw(round))
-            return FAILED
+            return FAILED._replace(alone=not heard)
         if taking_part == [name]:
             # The mean over one node is its own vector; `alone` says whether nobody else announced a merge.
             return Merged(vector, alone=not heard)

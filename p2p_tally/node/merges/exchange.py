@@ -50,6 +50,7 @@ class Peers(NamedTuple):
     outbox: Outbox
     gather: Gather
     refuse: Callable[[NodeName, PeerError], None]  # counts and logs an error of a peer
+    least: Callable[[int], int] = lambda _round: 1  # the least number of participants in a merge of a round
 
 
 class Runs:

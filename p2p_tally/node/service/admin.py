@@ -19,9 +19,15 @@ from p2p_tally.page.site import add_page, make_site
 
 def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[str, Any]:
     """What /status shows: the round, the links, who is missing, accuracy and bytes."""
-    sent = node.ledger.total_sent()
+    sent, missing = node.ledger.total_sent(), node.step.attendance.missing
     # If the graph changes, links are made before they are needed: while a link is opening, its peer is not missing.
     well = ("up", "idle", "opening") if node.topology.varies and node.position.playing else ("up", "idle")
+    if missing is None:  # it is not paused: then the neighbours count
+        missing = [
+            peer
+            for peer in in_order(transport.peers)
+            if transport.peers[peer].state not in well or not node.step.roster[peer].is_there
+        ]
     return {
         "name": node.name,
         "round": node.position.round,
@@ -38,11 +44,7 @@ def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[
             for peer in in_order(transport.peers)
         },
         "open_links": len(transport.links),
-        "missing": [
-            peer
-            for peer in in_order(transport.peers)
-            if transport.peers[peer].state not in well or not node.step.roster[peer].is_there
-        ],
+        "missing": missing,
         "accuracy": None if metrics.accuracy is None else 100 * metrics.accuracy,
         "payload_bytes": sent.payload,
         "framed_bytes": sent.framed,

@@ -34,7 +34,7 @@ from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.page.views import decoder
 from p2p_tally.node.service.admin import Admin
-from p2p_tally.node.service.checkpoint import Checkpoints
+from p2p_tally.node.service.carry_over import Kept
 from p2p_tally.node.service.listeners import Listeners
 from p2p_tally.node.service.metrics import Metrics, NodeCollector
 from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
@@ -43,6 +43,7 @@ from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import TOLD, agreed_fields, fields_digest, told_differences
 from p2p_tally.protocol.messages import Hello
+from p2p_tally.protocol.presence import chosen_presence
 from p2p_tally.topologies import Epochs, Topology
 
 log = logging.getLogger(__name__)
@@ -111,13 +112,8 @@ class Daemon:
         self.learner = self._learner()
         self.folder = settings.out or Path("runs") / file_name(self.name)
         self.fields = self._fields()
-        self.checkpoints = Checkpoints(self.folder / "checkpoints" / file_name(self.name), fields_digest(self.fields))
-        kept = self.checkpoints.rounds()
-        if kept and not settings.resume:
-            raise ConfigError(
-                f"--out {self.folder}: holds checkpoints of an earlier run; add --resume, or name another folder"
-            )
-        self.kept_rounds = (0, *kept)
+        self.kept = Kept(self.folder, self.name, self.fields, self.learner, members, resume=settings.resume)
+        self.checkpoints, self.kept_rounds = self.kept.checkpoints, self.kept.rounds
         # One thread of torch's there too, whatever the program around the daemon has set: as in a simulation.
         self.worker = ThreadPoolExecutor(1, "learner", torch.set_num_threads, (1,))
         self.transport = WebSocketTransport(
@@ -144,10 +140,16 @@ class Daemon:
             clock=time.monotonic,
             deadlines=deadlines,
             quorum=settings.quorum,
+            least_present=chosen_presence(settings.chosen_presence, 1 + len(self.peers)),
         )
         self.metrics.registry.register(NodeCollector(self.node, self.transport, self.metrics))
         self.startup = Startup(
-            self.transport, self.topology, self.node.step, self.node.position, deadlines.timeout, has_played=bool(kept)
+            self.transport,
+            self.topology,
+            self.node.step,
+            self.node.position,
+            deadlines.timeout,
+            has_played=len(self.kept_rounds) > 1,
         )
         self.admin = self._make_admin(settings.admin) if settings.admin else None
 
@@ -312,7 +314,7 @@ class Daemon:
     def stop(self) -> None:
         """Finish the round, write a checkpoint, tell the neighbours, and end."""
         log.info("asked to stop", extra={"event": "stopping"})
-        self.node.position.stop()
+        self.node.step.stop()
         self.transport.stop_waiting()
 
     def gone(self, peer: NodeName) -> None:
@@ -324,12 +326,7 @@ class Daemon:
         start = self.startup.point(self.kept_rounds, self.resume_round)
         load, round = start.load, start.round
         if load:
-            checkpoint = self.checkpoints.load(load)
-            if checkpoint is None:
-                raise ConfigError(f"--resume: checkpoint of round {load} in {self.checkpoints.folder} cannot be read")
-            self.learner.restore(checkpoint.tensors)
-            self.recorder.restore(checkpoint)
-            self.node.position.restore(checkpoint.round, checkpoint.notes)
+            self.recorder.restore(self.kept.load(load, self.node.position))
         self.node.position.move_to(round)
         if round:
             log.info("going on after round %d, from checkpoint %d", round, load, extra={"event": "resumed"})

@@ -63,11 +63,15 @@ class Inbox:
         ballots: BallotFormat,
         labels: Labels,
         rounds: int,
+        on_here: Callable[[NodeName, int, bool], None] = lambda _peer, _round, _back: None,
+        on_work: Callable[[NodeName], None] = lambda _peer: None,
         handovers: Handovers | None = None,
         last_round: Callable[[NodeName], int] | None = None,
     ) -> None:
-        """`handovers`: None where this node neither gives nor gets a state. `last_round`: the last round that a peer
-        plays; by default that of all."""
+        """`on_here`: called when a neighbour says that it plays, after which round, and whether it was away. `on_work`:
+        called with each neighbour that sends a vote, an announcement or parameters of its own. `handovers`: None where
+        this node neither gives nor gets a state. `last_round`: the last round that a peer plays; by default that of
+        all."""
         # Messages by what became of them: an Arrival, or the reason of a refusal.
         self.arrivals: Counter[str] = Counter()
         self._roster = roster
@@ -79,6 +83,8 @@ class Inbox:
         self._ballots = ballots
         self._labels = labels
         self._rounds = rounds
+        self._on_here = on_here
+        self._on_work = on_work
         self._handovers = handovers
         self._last_round = last_round or (lambda _: rounds)
 
@@ -180,6 +186,7 @@ class Inbox:
             return arrival  # a relayed message proves nothing about the peer's link or its round: the relay may lie
         if arrival in IN_TIME:
             known.on(Event.SPOKE)
+        self._on_work(peer)
         place = self._waits.place
         if known.show_round(round) and place is not None and place[1] < round:
             # Messages are in order, so it has sent all that it will of that round.
@@ -190,11 +197,13 @@ class Inbox:
 
     def _accept_here(self, peer: NodeName, round: int) -> None:
         known = self._roster[peer]
-        if not known.is_there:
+        is_back = not known.is_there
+        if is_back:
             log.info("plays again, from round %d on", round + 1, extra={"event": "plays-again", "peer": peer})
             self._announcer.welcome(peer, round)
         known.plays_after(round)
         known.note_round(round)
+        self._on_here(peer, round, is_back)
         self._waits.sign_of_life(peer)
         place = self._waits.place
         if place is not None and place[1] <= round:
@@ -213,6 +222,8 @@ class Inbox:
         origin = self._votes.receive_news(via, news)
         if origin is None:
             return Arrival.DUPLICATE
+        if not self._votes.relayed:
+            return Arrival.RECORDED  # whom this node waits for, its own links say
         self._waits.sign_of_life(origin)
         voting, notice = self._waits.relayed_round, news.message
         match notice:

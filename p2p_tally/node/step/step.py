@@ -13,6 +13,7 @@ from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.schedule import next_voting_rounds
 from p2p_tally.node.formats import message_limits
+from p2p_tally.node.links.known_graph import KnownGraph
 from p2p_tally.node.links.outbox import Outbox, framed_bytes
 from p2p_tally.node.links.plan import LinkPlan
 from p2p_tally.node.links.transport import Clock, Transport
@@ -20,6 +21,8 @@ from p2p_tally.node.position import Position
 from p2p_tally.node.step.announcer import Announcer
 from p2p_tally.node.step.handovers import Handovers
 from p2p_tally.node.step.inbox import Inbox, Labels
+from p2p_tally.node.step.notices import Notices
+from p2p_tally.node.step.presence import Attendance
 from p2p_tally.node.step.relay import RelayedVotes
 from p2p_tally.node.step.votes import DirectVotes, VoteMessage, VoteRoute
 from p2p_tally.node.step.waits import Waits
@@ -60,8 +63,10 @@ class Step:
         labels: Labels,
         deadlines: Deadlines,
         clock: Clock,
+        least_present: int | None = 1,
         handovers: Handovers | None = None,
     ) -> None:
+        """`least_present`: with fewer members, own included, it pauses before a round; None: a majority, and two."""
         self._name = name
         self._federation = federation
         self._ballots = ballots
@@ -76,7 +81,7 @@ class Step:
         # If the graph does not change, all links are always needed.
         self.plan = LinkPlan(name, topology, federation) if topology.varies else None
         self.votes: VoteRoute = (
-            DirectVotes(self.neighbours, outbox, self.roster)
+            DirectVotes(self.neighbours, outbox, self.roster, self._make_notices(outbox, quiet=least_present == 1))
             if federation.hops == 1
             else RelayedVotes(
                 name,
@@ -89,8 +94,23 @@ class Step:
             )
         )
         self.announcer = Announcer(self.neighbours, topology.varies, transport, outbox, self.votes, position, clock)
+        self.attendance = Attendance(
+            name,
+            topology,
+            self.roster,
+            position,
+            self.announcer,
+            self.votes.notices,
+            least_present,
+            transport.open_links,
+        )
         self.waits = Waits(
-            self.roster, self.votes, transport.received, self.announcer.waiting, longest=deadlines.longest
+            self.roster,
+            self.votes,
+            transport.received,
+            self.announcer.waiting,
+            deadlines.longest,
+            self.attendance.pausing if self.attendance.counts else None,
         )
         self.inbox = Inbox(
             self.roster,
@@ -102,9 +122,22 @@ class Step:
             ballots,
             labels,
             federation.rounds,
+            self.attendance.heard_here,
+            self.attendance.heard_work,
             handovers,
             lambda peer: topology.last_round(peer, federation.rounds),
         )
+
+    def _make_notices(self, outbox: Outbox, quiet: bool) -> Notices | None:
+        """None where own links say all: all are neighbours, or a node knows no others than its neighbours."""
+        topology, transport, position = self._topology, self._transport, self._position
+        if isinstance(topology, KnownGraph) or (topology.is_complete() and not topology.varies):
+            return None
+
+        def receivers() -> list[NodeName]:
+            return transport.open_links() if topology.varies else self.neighbours(position.round + 1)
+
+        return Notices(self._name, topology, outbox, self.roster, receivers, quiet=quiet)
 
     def neighbours(self, round: int) -> list[NodeName]:
         return [NodeName(peer) for peer in self._topology.neighbours(self._name, round)]
@@ -124,8 +157,27 @@ class Step:
                 self.roster.add(NodeName(member))
         self.inbox.allow(message_limits(self._federation, self._ballots, len(self._topology.members)))
         self.votes.members_changed()
+        self.attendance.update()
         position.plays_until(self._topology.last_round(self._name, position.rounds))
         return first
+    # --- before a round
+
+    async def ready(self, round: int) -> None:
+        """Pause until enough members are there. Raises LeftBehind if they have continued meanwhile, and Abandoned if
+        this node is asked to stop."""
+        if self.attendance.enough(round):
+            return
+        if self.plan is not None:  # which may not need links to those who are missing before the next rounds
+            self._transport.want(self.plan.needed(round) | self.roster.missing)
+        await self.attendance.pause(round)
+        if self._position.stopping:
+            raise Abandoned
+        self.check(round)
+
+    def stop(self) -> None:
+        """Ask this node to end after this round, or now if it is paused."""
+        self._position.stop()
+        self.attendance.update()
 
     # --- during a round
 
@@ -178,6 +230,8 @@ class Step:
         """
         peers = [self.roster[peer] for peer in self.neighbours(round)]
         theirs = self._behind.later_round(round, [Voice(peer.seen, peer.shown, peer.is_there) for peer in peers])
+        if theirs is None:
+            theirs = self.attendance.round_of_members(round)
         if theirs is not None:
             raise LeftBehind(theirs)
 
@@ -196,7 +250,9 @@ class Step:
     # --- called by the transport
 
     def deliver(self, peer: NodeName, frame: bytes) -> bool:
-        return self.inbox.deliver(peer, frame, framed_bytes(peer, self._name, len(frame)))
+        kept_protocol = self.inbox.deliver(peer, frame, framed_bytes(peer, self._name, len(frame)))
+        self.attendance.update()
+        return kept_protocol
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
         self.votes.link_up(peer)
@@ -213,6 +269,7 @@ class Step:
         self.waits.update()
         if playing and not scheduled:
             self.announcer.here_to(peer)
+        self.attendance.update()
 
     @property
     def _is_joining(self) -> bool:
@@ -222,3 +279,4 @@ class Step:
 
     def link_down(self, peer: NodeName) -> None:
         self.waits.link_lost(peer)
+        self.attendance.update()
