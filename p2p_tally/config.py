@@ -142,8 +142,17 @@ class DaemonSettings(ServiceSettings):
     peers: str = option(
         "",
         "its neighbours; with --topology all the other members",
-        "HOST:PORT or NAME=HOST:PORT, separated by commas",
+        "HOST:PORT or NAME=HOST:PORT, separated by commas; with #FINGERPRINT behind each, links are TLS by these keys",
         metavar="ADDRESS,...",
+    )
+    home: Path | None = option(
+        None, "folder with this node's key, for peers that are known by fingerprint", "a folder", metavar="DIR"
+    )
+    dial_only: bool = option(
+        False,
+        "nobody can dial this node: it listens nowhere, and dials all others",
+        "given or not given",
+        metavar="FLAG",
     )
     rank: int | None = option(
         None,

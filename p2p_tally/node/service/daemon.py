@@ -9,7 +9,7 @@ import math
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.errors import ConfigError
-from p2p_tally.ids import NodeName, digest, file_name, in_order, node_name
+from p2p_tally.ids import NodeName, digest, file_name, in_order
 from p2p_tally.learning.architectures import items_of
 from p2p_tally.learning.graph import check_graph, make_topology, merge_ring
 from p2p_tally.learning.learner import Learner
@@ -26,7 +26,7 @@ from p2p_tally.learning.schedule import begin_alike
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.learning.start import frozen_digest
 from p2p_tally.node.formats import ballot_format, check_sendable, message_limits
-from p2p_tally.node.links.addresses import Address, parse_address, parse_peers
+from p2p_tally.node.links.addresses import Address, parse_address
 from p2p_tally.node.links.known_graph import NEIGHBOURS, KnownGraph
 from p2p_tally.node.links.link import CAP
 from p2p_tally.node.links.websocket import WebSocketTransport
@@ -38,6 +38,7 @@ from p2p_tally.node.service.listeners import Listeners
 from p2p_tally.node.service.metrics import Metrics, NodeCollector
 from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
+from p2p_tally.node.service.whereabouts import Whereabouts, check_reach, whereabouts
 from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import TOLD, agreed_fields, fields_digest, told_differences
@@ -61,22 +62,20 @@ class Daemon:
         on_line: OnLine | None = None,
         keep_record: bool = False,
         on_admin: Callable[[str], None] | None = None,
+        where: Whereabouts | None = None,
     ) -> None:
         """`membership`: --peers are all members, and the neighbours follow from the topology.
 
         A launcher, which knows all nodes, sets `resume_round` and `inherited` (a listening socket). `on_line` is called
         with each evaluated round; with `keep_record` each is also written to NAME.jsonl, and to what --log names.
-        `on_admin` is called with the admin address, once it is served.
+        `on_admin` is called with the admin address, once it is served. `where`: in place of what the settings say of
+        names, addresses and keys.
         """
         self.settings = settings
         self._on_admin = on_admin or (lambda _: None)
         self.resume_round = resume_round
-        self.listen = parse_address(settings.listen, "--listen")
-        self._check_reach(self.listen, "--listen")
-        self.peers = parse_peers(settings.peers)
-        self.name = node_name(settings.name or str(self.listen))
-        if self.name in self.peers:
-            raise ConfigError(f"--peers {settings.peers}: {self.name} is this node itself")
+        where = where or whereabouts(settings)
+        self.name, self.listen, self.peers = where.name, where.listen, where.peers
         self.membership = membership
         members = in_order([self.name, *self.peers])
         if membership:
@@ -84,7 +83,9 @@ class Daemon:
                 federation = federation.model_copy(update={"nodes": len(members)})
             self.topology: Topology = make_topology(federation, members)
             neighbours = self.topology.union(federation.rounds).neighbors(self.name)
-            self.addresses = {NodeName(peer): self.peers[NodeName(peer)] for peer in neighbours}
+            self.addresses: Mapping[NodeName, Address | None] = {
+                NodeName(peer): self.peers[NodeName(peer)] for peer in neighbours
+            }
         else:
             if federation.hops != 1:
                 raise ConfigError(
@@ -116,8 +117,9 @@ class Daemon:
         # One thread of torch's there too, whatever the program around the daemon has set: as in a simulation.
         self.worker = ThreadPoolExecutor(1, "learner", torch.set_num_threads, (1,))
         self.transport = WebSocketTransport(
-            self.name, self.listen, self.addresses, self.hello, self._limits(), random.Random(), inherited
-        )
+            self.name, self.listen, self.addresses, self.hello, self._limits(), random.Random(), inherited,
+            where.security, where.desks,
+        )  # fmt: skip
         self.metrics = Metrics()
         self.listeners = self._listeners(on_line, keep_record)
         self.recorder = DaemonRecorder(
@@ -148,17 +150,10 @@ class Daemon:
 
     def _make_admin(self, text: str) -> Admin:
         address = parse_address(text, "--admin")
-        self._check_reach(address, "--admin")
+        check_reach(address, "--admin", insecure=self.settings.insecure)
         admin = Admin(address, self.node, self.transport, self.metrics, decoder(self.task.tokenizer))
         self.recorder.listen(admin.feed.record)
         return admin
-
-    def _check_reach(self, address: Address, flag: str) -> None:
-        if not address.loopback and not self.settings.insecure:
-            raise ConfigError(
-                f"{flag} {address}: reachable from other machines, and nothing there is encrypted or authenticated; "
-                "listen on 127.0.0.1, or add --insecure where the network itself is trusted"
-            )
 
     def _prepare(self, federation: Federation) -> Task:
         torch.set_num_threads(1)
@@ -255,7 +250,8 @@ class Daemon:
         # It is not known yet in which round this node will continue, so it starts with the links of round 1.
         self.node.step.begin_round(1)
         await self.transport.start(self)
-        log.info("listening at %s", self.transport.listen, extra={"event": "listening"})
+        where = f"listening at {self.transport.listen}" if self.transport.listen else "nobody can dial this node"
+        log.info(where, extra={"event": "listening"})
 
     async def play(self) -> dict[str, Any]:
         """Wait for the neighbours, then play all rounds, or until asked to stop. Returns the result."""

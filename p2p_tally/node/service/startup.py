@@ -95,7 +95,7 @@ class Startup:
 
     def _log_waiting_for(self, name: NodeName) -> None:
         peer = self._transport.peers[name]
-        where = f" at {peer.address}" if str(peer.address) != name else ""
+        where = f" at {peer.address}" if peer.address and str(peer.address) != name else ""
         why = f" ({peer.detail})" if peer.detail else ""
         log.info("waiting for %s%s%s", name, where, why, extra={"event": "waiting", "peer": name})
 

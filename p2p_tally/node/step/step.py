@@ -168,7 +168,7 @@ class Step:
     # --- called by the transport
 
     def deliver(self, peer: NodeName, frame: bytes) -> bool:
-        return self.inbox.deliver(peer, frame, framed_bytes(peer, self._name, len(frame)))
+        return self.inbox.deliver(peer, frame, framed_bytes(len(frame), masked=not self._transport.masks(peer)))
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
         self.votes.link_up(peer)
