@@ -166,8 +166,20 @@ class DaemonSettings(ServiceSettings):
     peers: str = option(
         "",
         "its neighbours; with --topology all the other members",
-        "HOST:PORT or NAME=HOST:PORT, separated by commas",
+        "HOST:PORT or NAME=HOST:PORT, separated by commas; with #FINGERPRINT behind each, links are TLS by these keys",
         metavar="ADDRESS,...",
+    )
+    home: Path | None = option(
+        None,
+        "this node's home: its key, and its federation if it has founded or joined one [default: ~/.p2p-tally]",
+        "a folder",
+        metavar="DIR",
+    )
+    dial_only: bool = option(
+        False,
+        "nobody can dial this node: it listens nowhere, and dials all others",
+        "given or not given",
+        metavar="FLAG",
     )
     rank: int | None = option(
         None,
@@ -181,15 +193,6 @@ class DaemonSettings(ServiceSettings):
         "where a live page (/), /healthz, /readyz, /status and /metrics are served",
         "HOST:PORT",
         metavar="HOST:PORT",
-    )
-    home: Path | None = option(
-        None, "folder with this node's key, for peers that are known by fingerprint", "a folder", metavar="DIR"
-    )
-    dial_only: bool = option(
-        False,
-        "nobody can dial this node: it listens nowhere, and dials all others",
-        "given or not given",
-        metavar="FLAG",
     )
     address: str | None = option(
         None, "where other members dial this node [default: --listen]", "HOST:PORT", metavar="HOST:PORT"

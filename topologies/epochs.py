@@ -38,16 +38,17 @@ class Epochs(Topology):
         for epoch in given:
             self.extend(*epoch)
 
-    def extend(self, first: int, topology: Topology) -> None:
+    def extend(self, first: int, topology: Topology, ranks: Iterable[str] = ()) -> None:
         """From round `first` on these are the members and this is the graph. Epochs that would begin then or later are
-        dropped. The caller sees to it that no such round has been played."""
+        dropped. The caller sees to it that no such round has been played. `ranks`: new members in the order of their
+        ranks; by default as in the graph."""
         if first < 1 or (not self._firsts and first != 1):
             raise TopologyError(f"members that change at round {first}: rounds start at 1")
         kept = bisect_right(self._firsts, first - 1)
         self._epochs = [*self._epochs[:kept], Epoch(first, topology)]
         self._firsts = [*self._firsts[:kept], first]
         self._sets = [*self._sets[:kept], frozenset(topology.members)]
-        new = [member for member in topology.members if member not in self._rank]
+        new = [member for member in dict.fromkeys((*ranks, *topology.members)) if member not in self._rank]
         self.members = (*self.members, *new)
         self._rank = {member: rank for rank, member in enumerate(self.members)}
         self._phase.cache_clear()

@@ -22,11 +22,12 @@ from p2p_tally.node.handover import Handover, state_size
 from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.node.links.transport import Clock, Transport
 from p2p_tally.node.merges.choice import make_exchange
-from p2p_tally.node.merges.exchange import Peers
+from p2p_tally.node.merges.exchange import Peers, members_digest
 from p2p_tally.node.poll import Poll
 from p2p_tally.node.position import Position
 from p2p_tally.node.reports import RoundReport, Stopwatch
 from p2p_tally.node.step.handovers import Handovers
+from p2p_tally.node.step.inbox import ListDoor
 from p2p_tally.node.step.step import Abandoned, LeftBehind, Step
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.ledger import Ledger
@@ -63,6 +64,7 @@ class Node:
         deadlines: Deadlines | None = None,
         quorum: int | None = None,
         least_present: int | None = 1,
+        lists: ListDoor | None = None,
     ) -> None:
         self.name = name
         self.learner = learner
@@ -90,13 +92,15 @@ class Node:
             clock,
             least_present,
             handovers,
+            lists,
         )
         self.handover = Handover(
             name, learner, topology, self.position, self.step, handovers, self.outbox, compute, deadlines
         )
         self.poll = Poll(name, learner, topology, self.step, self.ballots, quorum)
         least = self.step.attendance.least
-        peers = Peers(name, self.step.roster, self.outbox, self.step.gather, self.step.inbox.refuse, least)
+        signed = members_digest(topology) if lists is not None else None
+        peers = Peers(name, self.step.roster, self.outbox, self.step.gather, self.step.inbox.refuse, least, signed)
         self.exchange = make_exchange(self.federation, topology, peers, learner.feedback)
         self._recorder = recorder
         self._clock = clock

@@ -7,10 +7,11 @@ from p2p_tally.errors import ConfigError
 WORTH_WAITING = 10
 
 
-def least_present(members: int, chosen: int | None = None) -> int:
+def least_present(members: int, chosen: int | None = None, *, grows: bool = False) -> int:
     """The least number of members present, own included, to play a round: what the operator chose, or a majority and
-    two. Who is the only member needs nobody else."""
-    return chosen or min(members, max(2, members // 2 + 1))
+    two. Who is the only member needs nobody else; but where members come and go (`grows`) it waits for the second."""
+    majority = max(2, members // 2 + 1)
+    return chosen or (majority if grows else min(members, majority))
 
 
 def worth_waiting_for(theirs: int, own: int, rounds: int) -> bool:

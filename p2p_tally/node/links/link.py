@@ -14,6 +14,7 @@ from aiohttp import ClientWebSocketResponse, WSCloseCode, WSMsgType
 from aiohttp.web import WebSocketResponse
 
 from p2p_tally.ids import NodeName
+from p2p_tally.node.links.security import key_shown
 from p2p_tally.node.links.sockets import Meter, cut
 from p2p_tally.protocol.messages import Hello
 
@@ -46,10 +47,13 @@ def backoff(attempt: int, generator: random.Random) -> float:
 class Link:
     """The open link to one neighbour."""
 
-    def __init__(self, connection: Connection, hello: Hello) -> None:
+    def __init__(self, connection: Connection, hello: Hello, *, dialled: bool) -> None:
+        """`dialled`: by this node. It then masks what it sends, as a WebSocket client."""
         self.peer = NodeName(hello.name)
+        self.dialled = dialled
         self.hello = hello
         self.connection = connection
+        self.key = key_shown(connection)  # None: it is plain
         self.meter = Meter(connection)  # the code that serves the link closes it
         self._queue: deque[bytes] = deque()
         self._queued = 0
@@ -57,6 +61,7 @@ class Link:
         self._room = asyncio.Event()
         self._room.set()
         self._closing = False
+        self._expelled = False
         self.idle = False  # it ends, or has ended, because it is not needed now
         self._writer: asyncio.Task[None] | None = None
 
@@ -98,6 +103,8 @@ class Link:
     async def _read(self, deliver: Callable[[NodeName, bytes], bool]) -> None:
         while True:
             message = await self.connection.receive()
+            if self._expelled:
+                return
             if message.type is WSMsgType.BINARY:
                 if not deliver(self.peer, message.data):
                     await self.connection.close(code=WSCloseCode.PROTOCOL_ERROR)
@@ -148,3 +155,8 @@ class Link:
         self._closing = True
         self._room.set()
         cut(self.connection)
+
+    def expel(self) -> None:
+        """End at once, and take nothing of what has come and is not read yet."""
+        self._expelled = True
+        self.abort()

@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import in_order
-from p2p_tally.node.links.addresses import Address
+from p2p_tally.node.links.addresses import DIAL_ONLY, Address
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.page.feed import NodeFeed
@@ -37,7 +37,7 @@ def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[
         "links": {
             peer: {
                 "state": transport.peers[peer].state,
-                "address": str(transport.peers[peer].address),
+                "address": str(transport.peers[peer].address or DIAL_ONLY),
                 "detail": transport.peers[peer].detail,
                 "queued_bytes": transport.links[peer].queued if peer in transport.links else 0,
             }

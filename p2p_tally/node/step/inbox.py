@@ -26,6 +26,11 @@ from p2p_tally.protocol.messages import (
     Bye,
     Fetch,
     Here,
+    ListAsk,
+    Listed,
+    ListNumber,
+    ListPart,
+    ListRequest,
     Message,
     News,
     Piece,
@@ -44,6 +49,9 @@ log = logging.getLogger(__name__)
 
 # The labels of a round's probes, -1 for a probe without one; None if no probe has one.
 Labels = Callable[[int], np.ndarray | None]
+
+# Takes a message about the members' list; or raises a PeerError.
+ListDoor = Callable[[NodeName, Listed], Arrival]
 
 
 FURTHER = "it is in a later round"
@@ -67,11 +75,12 @@ class Inbox:
         on_work: Callable[[NodeName], None] = lambda _peer: None,
         handovers: Handovers | None = None,
         last_round: Callable[[NodeName], int] | None = None,
+        lists: ListDoor | None = None,
     ) -> None:
         """`on_here`: called when a neighbour says that it plays, after which round, and whether it was away. `on_work`:
         called with each neighbour that sends a vote, an announcement or parameters of its own. `handovers`: None where
         this node neither gives nor gets a state. `last_round`: the last round that a peer plays; by default that of
-        all."""
+        all. `lists`: takes messages about the members' list; None: there is none."""
         # Messages by what became of them: an Arrival, or the reason of a refusal.
         self.arrivals: Counter[str] = Counter()
         self._roster = roster
@@ -87,6 +96,7 @@ class Inbox:
         self._on_work = on_work
         self._handovers = handovers
         self._last_round = last_round or (lambda _: rounds)
+        self._lists = lists
 
     def allow(self, limits: Limits) -> None:
         """The members have changed, and with them the length of the longest frame."""
@@ -124,7 +134,7 @@ class Inbox:
             case Vote() | Ready() | Relayed():
                 return self._votes.receive(peer, message, self)
             case Announce():
-                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present + message.base)
+                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present + message.base + message.members)
             case Shard():
                 # The exchange checks the length and the values: only it knows who takes part.
                 return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)
@@ -143,6 +153,8 @@ class Inbox:
                 self._waits.will_not_come(peer, "it left")
             case (Fetch() | State() | Piece()) if self._handovers is not None:
                 return self._handovers.receive(peer, message)
+            case (ListNumber() | ListAsk() | ListPart() | ListRequest()) if self._lists is not None:
+                return self._lists(peer, message)
             case _:
                 raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
         return Arrival.RECORDED

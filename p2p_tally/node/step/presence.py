@@ -37,6 +37,7 @@ class Attendance:
         notices: Notices | None,
         chosen: int | None,
         open_links: Callable[[], Iterable[NodeName]] = tuple,
+        grows: bool = False,
     ) -> None:
         """`notices`: None where this node's own links say who is there. `chosen`: the least number of members that the
         operator wants; 1: nobody is counted, and nothing is sent for it."""
@@ -48,6 +49,7 @@ class Attendance:
         self._notices = notices
         self._chosen = chosen
         self._open_links = open_links
+        self._grows = grows
         self.counts = chosen != 1
         self._changed = asyncio.Event()
         self._paused: int | None = None  # the round before which this node pauses
@@ -61,7 +63,7 @@ class Attendance:
 
     def least(self, round: int) -> int:
         """The least number of members, own included, that play or merge."""
-        return least_present(1 + len(self._others(round)), self._chosen)
+        return least_present(1 + len(self._others(round)), self._chosen, grows=self._grows)
 
     def absent(self, round: int) -> list[NodeName]:
         """The members of a round that are not there, in order of name."""

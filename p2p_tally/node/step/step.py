@@ -20,7 +20,7 @@ from p2p_tally.node.links.transport import Clock, Transport
 from p2p_tally.node.position import Position
 from p2p_tally.node.step.announcer import Announcer
 from p2p_tally.node.step.handovers import Handovers
-from p2p_tally.node.step.inbox import Inbox, Labels
+from p2p_tally.node.step.inbox import Inbox, Labels, ListDoor
 from p2p_tally.node.step.notices import Notices
 from p2p_tally.node.step.presence import Attendance
 from p2p_tally.node.step.relay import RelayedVotes
@@ -28,6 +28,7 @@ from p2p_tally.node.step.votes import DirectVotes, VoteMessage, VoteRoute
 from p2p_tally.node.step.waits import Waits
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.deadlines import Deadlines
+from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.majority import Behind, Voice
 from p2p_tally.protocol.messages import Hello, Stage
 from p2p_tally.protocol.peers import Event, Roster
@@ -65,11 +66,13 @@ class Step:
         clock: Clock,
         least_present: int | None = 1,
         handovers: Handovers | None = None,
+        lists: ListDoor | None = None,
     ) -> None:
         """`least_present`: with fewer members, own included, it pauses before a round; None: a majority, and two."""
         self._name = name
         self._federation = federation
         self._ballots = ballots
+        self._listed = lists is not None
         self._topology = topology
         self._transport = transport
         self._position = position
@@ -103,6 +106,7 @@ class Step:
             self.votes.notices,
             least_present,
             transport.open_links,
+            grows=lists is not None,
         )
         self.waits = Waits(
             self.roster,
@@ -118,7 +122,7 @@ class Step:
             self.waits,
             self.announcer,
             outbox.ledger,
-            message_limits(federation, ballots, len(members)),
+            self._limits(),
             ballots,
             labels,
             federation.rounds,
@@ -126,6 +130,7 @@ class Step:
             self.attendance.heard_work,
             handovers,
             lambda peer: topology.last_round(peer, federation.rounds),
+            lists,
         )
 
     def _make_notices(self, outbox: Outbox, quiet: bool) -> Notices | None:
@@ -142,20 +147,24 @@ class Step:
     def neighbours(self, round: int) -> list[NodeName]:
         return [NodeName(peer) for peer in self._topology.neighbours(self._name, round)]
 
-    def members_changed(self, first: int, graph: Topology) -> int:
+    def _limits(self) -> Limits:
+        return message_limits(self._federation, self._ballots, len(self._topology.members), listed=self._listed)
+
+    def members_changed(self, first: int, graph: Topology, ranks: Iterable[str] = ()) -> int:
         """From round `first` on the members, and their graph, are these. For a federation that grows while it runs.
 
         Of a change that comes late the rounds that are past, and the present one, stay as they are. Returns the first
-        round for which it holds here. The transport must know the addresses of new members before.
+        round for which it holds here. The transport must know the addresses of new members before. `ranks`: new members
+        in the order of their ranks.
         """
         assert isinstance(self._topology, Epochs), "a federation whose members change has epochs from the start"
         position = self._position
         first = max(first, position.round + (1 if position.between_rounds else 2))
-        self._topology.extend(first, graph)
+        self._topology.extend(first, graph, ranks)
         for member in self._topology.members:
             if member != self._name:
                 self.roster.add(NodeName(member))
-        self.inbox.allow(message_limits(self._federation, self._ballots, len(self._topology.members)))
+        self.inbox.allow(self._limits())
         self.votes.members_changed()
         self.attendance.update()
         position.plays_until(self._topology.last_round(self._name, position.rounds))
@@ -250,7 +259,8 @@ class Step:
     # --- called by the transport
 
     def deliver(self, peer: NodeName, frame: bytes) -> bool:
-        kept_protocol = self.inbox.deliver(peer, frame, framed_bytes(peer, self._name, len(frame)))
+        framed = framed_bytes(len(frame), masked=not self._transport.masks(peer))
+        kept_protocol = self.inbox.deliver(peer, frame, framed)
         self.attendance.update()
         return kept_protocol
 
