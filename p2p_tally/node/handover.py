@@ -34,6 +34,8 @@ Compute = Callable[..., Awaitable[Any]]
 
 # A peer that is asked answers when its next round begins: it has so many timeouts for that.
 PATIENCE = 2.0
+# How often a node that waits for a state looks where the donor is.
+LOOK_SECONDS = 1.0
 
 
 class Handover:
@@ -129,6 +131,8 @@ class Handover:
             if arriving is not None and arriving.complete:
                 return True
             now, has = clock(), -1 if arriving is None else arriving.arrived
+            if not asked and has < 0 and self._is_past(donor, first):
+                return False
             overdue = asked or has >= 0 or self._has_begun(donor, first)
             if patience is not None and overdue and (until is None or has != had):
                 until = now + patience
@@ -137,10 +141,17 @@ class Handover:
                 return False
             had = has
             self._box.changed.clear()
-            next_look = until if until is not None else None if seconds is None else now + seconds / 2
+            look = None if seconds is None else now + min(LOOK_SECONDS, seconds / 2)
+            next_look = look if until is None else until if look is None else min(until, look)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(next_look):
                     await self._box.changed.wait()
+
+    def _is_past(self, donor: NodeName, first: int) -> bool:
+        """Whether the donor has begun this round without a link to this node: it gives its state before that, and what
+        goes over a link stays in order."""
+        known = self._step.roster[donor]
+        return known.is_there and max(known.shown, known.joined) >= first
 
     def _has_begun(self, donor: NodeName, first: int) -> bool:
         """Whether somebody is in this round already, or the donor cannot be reached."""

@@ -185,6 +185,9 @@ class MemberDaemon(Daemon):
         for first, names in wanted:
             if names and set(self.topology.members_at(first)) != set(names):
                 self.node.step.members_changed(first, self._graph(federation, names), self._ranks())
+        for peer in self.transport.peers:
+            if peer not in self.transport.links and not self.node.step.roster[peer].messages:
+                self.node.step.link_down(peer)  # a new member is not there before its link is
         self.node.step.begin_round(following)
 
     # --- running
