@@ -161,10 +161,16 @@ class Handover:
     # --- giving
 
     async def give(self, round: int) -> None:
-        """Give this node's state, which is that before this round, to those who wait for it."""
+        """Give this node's state, which is that before this round, to the newcomers of this round, and to who asks."""
         new = [NodeName(peer) for peer in self._topology.newcomers(round)]
-        takers = [peer for peer in new if self._topology.donors(peer, round)[:1] == (self._name,)]
-        takers += [peer for peer in self._box.take_asked(round - 1) if peer not in takers]
+        await self._give_to([peer for peer in new if self._topology.donors(peer, round)[:1] == (self._name,)], round)
+        await self.give_asked(round)
+
+    async def give_asked(self, round: int) -> None:
+        """Give it to who asks for it."""
+        await self._give_to(self._box.take_asked(round - 1), round)
+
+    async def _give_to(self, takers: list[NodeName], round: int) -> None:
         if not takers:
             return
         await self._step.have_links_to(takers)

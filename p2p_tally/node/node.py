@@ -116,7 +116,7 @@ class Node:
             while self.position.goes_on:
                 try:
                     await self.handover.join(self.position.round + 1)
-                    await self.step.ready(self.position.round + 1)
+                    await self.step.ready(self.position.round + 1, self.handover.give_asked)
                     await self.handover.give(self.position.round + 1)
                     await self._play(self.position.round + 1)
                 except LeftBehind as behind:

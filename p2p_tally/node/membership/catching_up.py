@@ -82,29 +82,32 @@ class CatchingUp:
                 raise TrustError("the list of another federation", reason="federation")
             if question.changes:
                 self._roll.receive(question.first, question.changes)
-            self._check_member(question)
+            last = self._last_for(question)
         except TrustError as error:
             self._refused(TrustError(f"a question for the list: {error}", reason=error.reason))
             return 403, json.dumps({"refused": str(error)}).encode()
-        members = self._roll.members
-        lines = self._roll.lines(question.want, PART_BYTES).decode().splitlines() if question.want else []
+        lines = self._roll.lines(question.want, PART_BYTES, last).decode().splitlines() if question.want else []
+        digest = self._roll.chain.changes[last - 1].digest
         reached("sending catch-up")
-        return 200, json.dumps({"number": members.number, "digest": members.digest, "changes": lines}).encode()
+        return 200, json.dumps({"number": last, "digest": digest, "changes": lines}).encode()
 
-    def _check_member(self, question: Question) -> None:
-        """Raise a TrustError unless a member asks, and this node is whom it asked."""
+    def _last_for(self, question: Question) -> int:
+        """The last change that the asker may know: that by which it left, if it is no member any more. A TrustError
+        unless a member asks, or a former one, and this node is whom it asked."""
         if question.asked != self._roll.identity.credential.key.hex():
             raise TrustError("it was meant for another node", reason="not-asked")
         member = self._roll.members.current.get(NodeName(question.name))
-        if member is None:
+        key = self._roll.former_key(NodeName(question.name)) if member is None else member.credential.key
+        if key is None:
             raise TrustError(f"{question.name:.80} is no member", reason="stranger")
         for signature in question.signatures:
             try:
                 given = read_base64(signature, "a signature")
-                check_signature(member.credential.key, question.signed_part, given, "a question")
+                check_signature(key, question.signed_part, given, "a question")
             except TrustError:
                 continue
-            return
+            members = self._roll.members
+            return members.number if member is not None else members.left[NodeName(question.name)]
         raise TrustError(f"{question.name:.80} has not signed it", reason="signature")
 
     # --- the side that asks

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 # While who orders changes is away, or the inviter does not answer, a newcomer asks again this often.
 AGAIN_SECONDS = 2.0
+# How long a newcomer tries to reach the inviter: it may be about to start.
+UNREACHABLE_SECONDS = 60.0
 ANSWER_SECONDS = 600.0  # for a large file of probes over a slow line
 CLOCK_SECONDS = 3600.0
 _HEAD_BYTES = 4096
@@ -56,10 +58,20 @@ async def join(home: Home, invitation: Invitation, address: str, say: Callable[[
         address,
         consent(identity, invitation.federation, invitation.name, address),
     ).proved(invitation)
-    said = ""
+    said, until = "", time.monotonic() + UNREACHABLE_SECONDS
     while True:
         reached("sending join")
-        status, body = await _post(invitation, claim.line())
+        try:
+            status, body = await _post(invitation, claim.line())
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            where = f"{invitation.inviter} at {invitation.address}: {why_unreachable(error)}"
+            if time.monotonic() > until:
+                raise OperatorError(f"{where}; its node must run and be reachable; then join again") from None
+            if not said:
+                said = f"waiting for {where}"
+                say(said)
+            await asyncio.sleep(AGAIN_SECONDS)
+            continue
         if status == ADMITTED:
             return read_welcome(body, invitation, identity)
         answer = _answer(body, invitation)
@@ -86,10 +98,6 @@ async def _post(invitation: Invitation, body: bytes) -> tuple[int, bytes]:
             return answer.status, await _read(answer.content)
     except aiohttp.ClientConnectorCertificateError:
         raise ConfigError(f"{where}: shows another key than the invitation names; ask for a new invitation") from None
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        raise OperatorError(
-            f"{where}: {why_unreachable(error)}; its node must run (p2p-tally node) and be reachable; then join again"
-        ) from None
 
 
 async def _read(stream: aiohttp.StreamReader) -> bytes:

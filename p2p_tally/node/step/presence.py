@@ -9,7 +9,7 @@ played these rounds again. A node that reaches the round of such a peer tells it
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.node.position import PAUSED, Position
@@ -112,14 +112,16 @@ class Attendance:
 
     # --- the pause
 
-    async def pause(self, round: int) -> None:
-        """Wait until enough members are there for a round, or this node is asked to stop."""
+    async def pause(self, round: int, meanwhile: Callable[[int], Awaitable[None]]) -> None:
+        """Wait until enough members are there for a round, or this node is asked to stop. `meanwhile` is called whenever
+        something has changed."""
         self._paused = round
         self._position.enter(PAUSED)
         self._log(logging.WARNING, "paused", round)
         self._announcer.here()  # to those who have given this node up
         while not (self._position.stopping or self.enough(round)):
             self._changed.clear()
+            await meanwhile(round)
             await self._changed.wait()
         self._paused = None
         if not self._position.stopping:

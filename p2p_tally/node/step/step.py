@@ -6,7 +6,7 @@ round this node is. It knows nothing of models.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from p2p_tally.config import Federation
@@ -171,14 +171,15 @@ class Step:
         return first
     # --- before a round
 
-    async def ready(self, round: int) -> None:
+    async def ready(self, round: int, meanwhile: Callable[[int], Awaitable[None]]) -> None:
         """Pause until enough members are there. Raises LeftBehind if they have continued meanwhile, and Abandoned if
-        this node is asked to stop."""
+        this node is asked to stop. `meanwhile`: gives this node's state to who asks for it: it may be the one that is
+        missing."""
         if self.attendance.enough(round):
             return
         if self.plan is not None:  # which may not need links to those who are missing before the next rounds
             self._transport.want(self.plan.needed(round) | self.roster.missing)
-        await self.attendance.pause(round)
+        await self.attendance.pause(round, meanwhile)
         if self._position.stopping:
             raise Abandoned
         self.check(round)
