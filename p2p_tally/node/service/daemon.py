@@ -115,7 +115,8 @@ class Daemon:
         self.learner = self._learner()
         self.folder = settings.out or Path("runs") / file_name(self.name)
         self.fields = self._fields()
-        self.kept = Kept(self.folder, self.name, self.fields, self.learner, members, resume=settings.resume)
+        known = self._checkpoint_members(members)
+        self.kept = Kept(self.folder, self.name, self.fields, self.learner, known, resume=settings.resume)
         self.checkpoints, self.kept_rounds = self.kept.checkpoints, self.kept.rounds
         # One thread of torch's there too, whatever the program around the daemon has set: as in a simulation.
         self.worker = ThreadPoolExecutor(1, "learner", torch.set_num_threads, (1,))
@@ -196,6 +197,10 @@ class Daemon:
 
     def _make_topology(self, federation: Federation, members: list[NodeName]) -> Topology:
         return make_topology(federation, members)
+
+    def _checkpoint_members(self, members: list[NodeName]) -> list[NodeName]:
+        """Those whom a checkpoint names, so that a later run is told who is another."""
+        return members
 
     def _may_begin(self) -> bool:
         """Whether this node may begin although members are missing that it has not met."""

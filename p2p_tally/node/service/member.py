@@ -118,6 +118,9 @@ class MemberDaemon(Daemon):
         """Members come and go, so nodes compare the federation itself."""
         return shared_values(self.task, self.learner, {"federation": self.roll.members.federation}, ("nodes",))
 
+    def _checkpoint_members(self, members: list[NodeName]) -> list[NodeName]:  # noqa: ARG002
+        return []  # they change while it runs, and the list says how; ranks stay
+
     def _least_present(self) -> int | None:
         return self.settings.chosen_presence
 
@@ -194,6 +197,7 @@ class MemberDaemon(Daemon):
 
     async def start(self) -> None:
         await super().start()
+        self.node.step.begin_round(max(self.kept_rounds[-1] + 1, self.roll.members.round))
         self._tell_address()
         self._in_background(self._look_for_requests())
         self._in_background(self._catch_up())

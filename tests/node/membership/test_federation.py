@@ -6,6 +6,7 @@ from pathlib import Path
 from homes import ask, daemon_of, found, has_number, invitation, join, own_options, plays, running
 
 from p2p_tally.ids import NodeName
+from p2p_tally.node.membership.founding import join_federation
 from p2p_tally.node.membership.home import Home
 from p2p_tally.trust.changes import Kind
 
@@ -134,13 +135,14 @@ async def test_a_member_that_may_invite(tmp_path: Path) -> None:
         await nodes.start(dave)
         await plays(nodes.daemons["dave"])
         await nodes.stop("alice")
-        said: list[str] = []
-        wants_in = asyncio.create_task(join_saying(tmp_path / "erin", bob, "erin", said))
-        await plays(nodes.daemons["carol"], 10)
-        assert not wants_in.done()
+        said: asyncio.Queue[str] = asyncio.Queue()
+        wants_in = asyncio.create_task(
+            join_federation(Home(tmp_path / "erin"), invitation(bob, "erin"), own_options(), said.put_nowait)
+        )
+        assert await said.get() == "waiting for alice, who orders changes and is away"
+        await plays(nodes.daemons["carol"])
         await nodes.start(alice)
         await wants_in
-        assert said == ["waiting for alice, who orders changes and is away"]
         assert NodeName("erin") in alice.chain().members.current
 
 
@@ -195,9 +197,3 @@ async def until_linked(daemon, count: int) -> None:  # type: ignore[no-untyped-d
     async with asyncio.timeout(60):
         while len(daemon.transport.links) < count:
             await daemon.transport.change(asyncio.get_running_loop().time() + 1)
-
-
-async def join_saying(folder: Path, inviter: Home, name: str, said: list[str]) -> None:
-    from p2p_tally.node.membership.founding import join_federation
-
-    await join_federation(Home(folder), invitation(inviter, name), own_options(), said.append)
