@@ -91,12 +91,26 @@ class Running:
         self.daemons[name].stop()
         return await self.end(name)
 
+    async def kill(self, name: str) -> None:
+        """As kill -9: its sockets are closed by the system, and it says nothing more."""
+        daemon, task = self.daemons[name], self._tasks[name]
+        for link in list(daemon.transport.links.values()):
+            link.expel()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def start_again(self, home: Home) -> None:
+        """It may find in its list that it is no member any more: then there is nothing to start."""
+        name = str(home.own_options()["name"])
+        if name in home.chain().members.current:
+            await self.start(home)
+
     async def stop_all(self) -> None:
         for name, task in self._tasks.items():
             if not task.done():
                 self.daemons[name].stop()
         async with asyncio.timeout(SECONDS):
-            await asyncio.gather(*self._tasks.values())
+            await asyncio.gather(*(task for task in self._tasks.values() if not task.cancelled()))
 
     def kill_all(self) -> None:
         for task in self._tasks.values():
