@@ -14,6 +14,7 @@ from random import SystemRandom
 from p2p_tally.errors import PeerError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.outbox import Outbox
+from p2p_tally.node.links.plan import lead
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Here, Lost, News, Notice, Relayed
@@ -149,8 +150,8 @@ class Notices:
 
     def part(self, round: int, hops: int | None = None, without: Collection[NodeName] = ()) -> set[NodeName]:
         """The members within this number of hops in the graph of a round, over links that no node misses; without
-        `hops` all that are connected with this node, if the graph changes over any links. `without`: peers whose links
-        to this node do not count either."""
+        `hops` all that are connected with this node, if the graph changes over the links of the next rounds too, which
+        are made by now. `without`: peers whose links to this node do not count either."""
         if not (self._lost or without):
             return set(map(NodeName, self._topology.members_at(round)))
         missed = {(node, peer) for node, news in self._lost.items() for peer in self._missed_by(news)}
@@ -158,11 +159,11 @@ class Notices:
         missed = {(node, peer) for node, peer in missed if peer != self._name}
         missed |= {(self._name, peer) for peer in without}
         missed |= {(peer, node) for node, peer in missed}
-        everyone = list(map(NodeName, self._topology.members_at(round)))
+        ahead = lead(len(self._members)) if hops is None and self._topology.varies else 0
 
-        def linked(node: NodeName) -> Iterable[NodeName]:
-            any_links = hops is None and self._topology.varies
-            return everyone if any_links else map(NodeName, self._topology.neighbours(node, round))
+        def linked(node: NodeName) -> set[NodeName]:
+            rounds = range(round, round + ahead + 1)
+            return {NodeName(peer) for near in rounds for peer in self._topology.neighbours(node, near)}
 
         level, found = [self._name], {self._name}
         for _ in range(len(self._members) - 1 if hops is None else hops):

@@ -29,7 +29,6 @@ class Attendance:
 
     def __init__(
         self,
-        name: NodeName,
         topology: Topology,
         roster: Roster,
         position: Position,
@@ -39,7 +38,6 @@ class Attendance:
     ) -> None:
         """`notices`: None where this node's own links say who is there. `chosen`: the least number of members that the
         operator wants; 1: nobody is counted, and nothing is sent for it."""
-        self._name = name
         self._topology = topology
         self._roster = roster
         self._position = position
@@ -95,6 +93,7 @@ class Attendance:
         """Once: let all know that somebody counts. Then also those tell whom they miss who do not count themselves."""
         if not self._begun and self._notices is not None:
             self._notices.tell_lost()
+            self._reached = self._notices.part(self._position.round + 1)
         self._begun = True
 
     def pausing(self, round: int, peers: Iterable[NodeName]) -> list[NodeName]:
@@ -109,22 +108,19 @@ class Attendance:
         """Wait until enough members are there for a round, or this node is asked to stop."""
         self._paused = round
         self._position.enter(PAUSED)
-        self._log(logging.WARNING, "paused", round)
+        log.warning("paused before round %d: %s", round, self._count(round), extra={"event": "paused"})
         self._announcer.here()  # to those who have given this node up
         while not (self._position.stopping or self.enough(round)):
             self._changed.clear()
             await self._changed.wait()
         self._paused = None
         if not self._position.stopping:
-            self._log(logging.INFO, "goes-on", round)
+            log.info("going on with round %d: %s", round, self._count(round), extra={"event": "goes-on"})
 
-    def _log(self, level: int, event: str, round: int) -> None:
+    def _count(self, round: int) -> str:
         absent, members = self.absent(round), 1 + len(self._others(round))
-        text = "%s before round %d: %d of %d members are there, needed are %d%s"
         missing = f"; missing: {', '.join(absent)}" if absent else ""
-        words = "paused" if event == "paused" else "going on"
-        here, least = members - len(absent), self.least(round)
-        log.log(level, text, words, round, here, members, least, missing, extra={"event": event})
+        return f"{members - len(absent)} of {members} members are there, needed are {self.least(round)}{missing}"
 
     def update(self) -> None:
         """Something has changed: a message came, a link is up or down, or this node is asked to stop."""
@@ -147,11 +143,10 @@ class Attendance:
     def heard_here(self, peer: NodeName, round: int, is_back: bool) -> None:
         """A neighbour said that it plays the rounds after this one; `is_back`: it was away."""
         own = self._position.round
-        self._behind.pop(peer, None)
-        self._ahead.pop(peer, None)
-        if is_back and round < own and worth_waiting_for(round, own, self._position.rounds):
-            self._behind[peer] = own
-        elif round > own:
+        if is_back:
+            waits = round < own and worth_waiting_for(round, own, self._position.rounds)
+            self._behind[peer] = own if waits else 0
+        if round > own:
             self._ahead[peer] = round
 
     def heard_work(self, peer: NodeName) -> None:
