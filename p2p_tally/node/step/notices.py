@@ -44,7 +44,6 @@ class Notices:
     ) -> None:
         """`receivers`: the peers with a link now. `on_lost`: called when a node misses another. `quiet`: it tells
         nothing of its own until somebody else has told something; what others tell is always passed on."""
-        self.rounds: dict[NodeName, int] = {}  # the round that each node last told all that it has finished
         self._name = name
         self._topology = topology
         self._members = [NodeName(member) for member in topology.members]
@@ -54,6 +53,8 @@ class Notices:
         self._receivers = receivers
         self._on_lost = on_lost
         self._quiet = quiet
+        self._here: dict[NodeName, News] = {}  # the last Here of each node
+        self._passes_rounds_on = False
         self._ended = False
         self._lost: dict[NodeName, News] = {}  # the last Lost of each node that misses another
         self.changes = 0  # how often anything in it has changed
@@ -110,10 +111,20 @@ class Notices:
         return self._members[message.origin]
 
     def link_up(self, peer: NodeName) -> None:
-        """Tell a peer who is missing."""
-        for origin, news in self._lost.items():
+        """Tell a peer who is missing; and where the others are, if that is wanted."""
+        known = [*self._lost.items(), *(self._here.items() if self._passes_rounds_on else ())]
+        for origin, news in known:
             if origin != peer:
                 self._outbox.send(peer, news, frames.encode(news))
+
+    def pass_rounds_on(self) -> None:
+        """From now on tell every peer with a new link where the others are."""
+        self._passes_rounds_on = True
+
+    @property
+    def rounds(self) -> dict[NodeName, int]:
+        """The round that each node last told all that it has finished."""
+        return {node: news.message.round for node, news in self._here.items() if isinstance(news.message, Here)}
 
     def _spread(self, news: News, via: NodeName | None = None) -> None:
         origin = self._members[news.origin]
@@ -129,7 +140,7 @@ class Notices:
     def _note(self, origin: NodeName, news: News) -> None:
         match news.message:
             case Here():
-                self.rounds[origin] = news.message.round
+                self._here[origin] = news
             case Lost():
                 self.changes += 1
                 if self._missed_by(news):

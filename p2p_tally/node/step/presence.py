@@ -29,6 +29,7 @@ class Attendance:
 
     def __init__(
         self,
+        name: NodeName,
         topology: Topology,
         roster: Roster,
         position: Position,
@@ -38,6 +39,7 @@ class Attendance:
     ) -> None:
         """`notices`: None where this node's own links say who is there. `chosen`: the least number of members that the
         operator wants; 1: nobody is counted, and nothing is sent for it."""
+        self._name = name
         self._topology = topology
         self._roster = roster
         self._position = position
@@ -52,6 +54,8 @@ class Attendance:
         self._ahead: dict[NodeName, int] = {}  # peers that wait for this node after this round
         self._changes_seen = 0  # `Notices.changes` at the last look
         self._reached: set[NodeName] = set()  # who could be reached then
+        if self.counts and notices is not None:
+            notices.pass_rounds_on()
 
     # --- counting
 
@@ -90,11 +94,18 @@ class Attendance:
         return self.counts and 1 + len(self._others(round)) - len(self.absent(round)) < self.least(round)
 
     def _begin(self) -> None:
-        """Once: let all know that somebody counts. Then also those tell whom they miss who do not count themselves."""
-        if not self._begun and self._notices is not None:
-            self._notices.tell_lost()
-            self._reached = self._notices.part(self._position.round + 1)
+        """Once: let all know that somebody counts. Then also those tell whom they miss who do not count themselves.
+
+        Where the others are this node may have heard before it knew its own round. Of its neighbours their links tell.
+        """
+        if self._begun or self._notices is None:
+            return
         self._begun = True
+        self._notices.tell_lost()
+        now = self._position.round + 1
+        self._reached = self._notices.part(now)
+        for peer in set(self._notices.rounds).difference([self._name], self._topology.neighbours(self._name, now)):
+            self._roster[peer].joins_after(self._notices.rounds[peer])
 
     def pausing(self, round: int, peers: Iterable[NodeName]) -> list[NodeName]:
         """Those of these peers that pause before a round which this node has begun: they have said that they have not
@@ -167,6 +178,7 @@ class Attendance:
         if not self.counts or self._notices is None:
             return None
         others, reached = self._others(round), self._notices.part(round)
-        told = [self._notices.rounds[peer] for peer in others if peer in reached and peer in self._notices.rounds]
+        rounds = self._notices.rounds
+        told = [rounds[peer] for peer in others if peer in reached and peer in rounds]
         theirs = round_of_most(told, len(others))
         return theirs if theirs is not None and theirs > round else None

@@ -90,7 +90,9 @@ class Step:
             )
         )
         self.announcer = Announcer(self.neighbours, topology.varies, transport, outbox, self.votes, position, clock)
-        self.attendance = Attendance(topology, self.roster, position, self.announcer, self.votes.notices, least_present)
+        self.attendance = Attendance(
+            name, topology, self.roster, position, self.announcer, self.votes.notices, least_present
+        )
         self.waits = Waits(
             self.roster,
             self.votes,
