@@ -69,12 +69,17 @@ def member_options(federation: Federation, out: Path, **options: Any) -> Iterato
 
 
 def make_daemons(
-    federation: Federation, out: Path, on_line: OnLine | None = None, keep_record: bool = False, **options: Any
+    federation: Federation,
+    out: Path,
+    on_line: OnLine | None = None,
+    keep_record: bool = False,
+    membership: bool = True,
+    **options: Any,
 ) -> list[Daemon]:
     """The daemons of a federation, in this process, each with its own port. `on_line` hears of all their rounds."""
-    service: dict[str, Any] = {"on_line": on_line, "keep_record": keep_record}
+    service: dict[str, Any] = {"on_line": on_line, "keep_record": keep_record, "membership": membership}
     return [
-        Daemon(federation, DaemonSettings.parse(values), membership=True, inherited=listener, **service)
+        Daemon(federation, DaemonSettings.parse(values), inherited=listener, **service)
         for values, listener in member_options(federation, out, **options)
     ]
 

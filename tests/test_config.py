@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from p2p_tally.config import Federation, NodeSettings, parse_options, read_options, write_options
+from p2p_tally.config import Federation, NodeSettings, ServiceSettings, parse_options, read_options, write_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.options import Options
 
@@ -286,3 +286,20 @@ def test_a_file_that_cannot_be_read_is_one_line(contents: bytes | None, said: st
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--config \S+: Is a directory$"):
         read_options(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"least_present": 0}, "--least-present 0: accepted is a whole number from 1"),
+        ({"least_present": 3, "alone": True}, "--alone: means --least-present 1; accepted is one of the two, not 3"),
+    ],
+)
+def test_how_many_must_be_there(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        ServiceSettings.parse(values)
+
+
+def test_alone_is_one_that_must_be_there() -> None:
+    assert ServiceSettings().chosen_presence is None
+    assert ServiceSettings(alone=True).chosen_presence == ServiceSettings(least_present=1).chosen_presence == 1

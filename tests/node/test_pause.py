@@ -96,7 +96,10 @@ class Cut:
 def again(daemon: Daemon, listener: socket.socket) -> Daemon:
     """The same node, started again from its checkpoint."""
     settings = daemon.settings.model_copy(update={"resume": True})
-    return Daemon(daemon.node.federation, settings, membership=True, inherited=listener)
+    federation = daemon.node.federation
+    if not daemon.membership:
+        federation = federation.model_copy(update={"topology": "mesh"})  # which is not given
+    return Daemon(federation, settings, membership=daemon.membership, inherited=listener)
 
 
 @pytest.mark.parametrize("method", ["tally", "fedavg"])
@@ -144,6 +147,30 @@ def kill_in(daemon: Daemon, round: int, phase: str) -> None:
             raise Killed
 
     daemon.node.position.listen(die)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"topology": "ring", "hops": "all"}, {"topology": "ring"}, {"topology": "one-peer-exponential"}, {"known": True}],
+    ids=["relayed", "sparse", "changing", "neighbours"],
+)
+async def test_half_of_the_members_die_and_come_back_on_any_graph(options: dict[str, Any], tmp_path: Path) -> None:
+    known = options.pop("known", False)
+    federation = small(nodes=4, rounds=40, warmup=2, merge_every=0, eval_every=40, **options)
+    daemons = make_daemons(federation, tmp_path, least_present=None, checkpoint_every=2, membership=not known)
+    listeners = [daemon.transport.inherited.dup() for daemon in daemons[2:]]
+    nodes = watched(daemons)
+    for daemon in daemons[2:]:
+        kill_at(daemon, 11)
+    async with asyncio.timeout(GUARD):
+        waiting = asyncio.gather(*(node.daemon.run() for node in nodes[:2]))
+        died = await asyncio.gather(*(node.daemon.run() for node in nodes[2:]), return_exceptions=True)
+        assert {type(error) for error in died} == {Killed}
+        await asyncio.gather(*(node.paused() for node in nodes[:2]))
+        resumed = watched([again(*pair) for pair in zip(daemons[2:], listeners, strict=True)])
+        results = await asyncio.gather(waiting, *(node.daemon.run() for node in resumed))
+    assert all(result["finished"] for result in (*results[0], *results[1:]))
+    assert all(max(node.voters) == 40 and node.pauses[0] <= 13 for node in nodes[:2])
 
 
 async def test_a_paused_node_that_is_asked_to_stop_ends_with_a_checkpoint(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import cast
 from p2p_tally.errors import PeerError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.outbox import Outbox
+from p2p_tally.node.links.plan import lead
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Here, Lost, News, Notice, Relayed
@@ -44,7 +45,6 @@ class Notices:
     ) -> None:
         """`receivers`: the peers with a link now. `on_lost`: called when a node misses another. `quiet`: it tells
         nothing of its own until somebody else has told something; what others tell is always passed on."""
-        self.rounds: dict[NodeName, int] = {}  # the round that each node last told all that it has finished
         self._name = name
         self._topology = topology
         self._outbox = outbox
@@ -52,6 +52,8 @@ class Notices:
         self._receivers = receivers
         self._on_lost = on_lost
         self._quiet = quiet
+        self._here: dict[NodeName, News] = {}  # the last Here of each node
+        self._passes_rounds_on = False
         self._ended = False
         self._lost: dict[NodeName, News] = {}  # the last Lost of each node that misses another
         self.changes = 0  # how often anything in it has changed
@@ -117,10 +119,20 @@ class Notices:
         return self._members[message.origin]
 
     def link_up(self, peer: NodeName) -> None:
-        """Tell a peer who is missing."""
-        for origin, news in self._lost.items():
+        """Tell a peer who is missing; and where the others are, if that is wanted."""
+        known = [*self._lost.items(), *(self._here.items() if self._passes_rounds_on else ())]
+        for origin, news in known:
             if origin != peer:
                 self._outbox.send(peer, news, frames.encode(news))
+
+    def pass_rounds_on(self) -> None:
+        """From now on tell every peer with a new link where the others are."""
+        self._passes_rounds_on = True
+
+    @property
+    def rounds(self) -> dict[NodeName, int]:
+        """The round that each node last told all that it has finished."""
+        return {node: news.message.round for node, news in self._here.items() if isinstance(news.message, Here)}
 
     def _spread(self, news: News, via: NodeName | None = None) -> None:
         origin = self._members[news.origin]
@@ -136,7 +148,7 @@ class Notices:
     def _note(self, origin: NodeName, news: News) -> None:
         match news.message:
             case Here():
-                self.rounds[origin] = news.message.round
+                self._here[origin] = news
             case Lost():
                 self.changes += 1
                 if self._missed_by(news):
@@ -157,8 +169,8 @@ class Notices:
 
     def part(self, round: int, hops: int | None = None, without: Collection[NodeName] = ()) -> set[NodeName]:
         """The members within this number of hops in the graph of a round, over links that no node misses; without
-        `hops` all that are connected with this node, if the graph changes over any links. `without`: peers whose links
-        to this node do not count either."""
+        `hops` all that are connected with this node, if the graph changes over the links of the next rounds too, which
+        are made by now. `without`: peers whose links to this node do not count either."""
         if not (self._lost or without):
             return set(map(NodeName, self._topology.members_at(round)))
         missed = {(node, peer) for node, news in self._lost.items() for peer in self._missed_by(news)}
@@ -166,11 +178,11 @@ class Notices:
         missed = {(node, peer) for node, peer in missed if peer != self._name}
         missed |= {(self._name, peer) for peer in without}
         missed |= {(peer, node) for node, peer in missed}
-        everyone = list(map(NodeName, self._topology.members_at(round)))
+        ahead = lead(len(self._members)) if hops is None and self._topology.varies else 0
 
-        def linked(node: NodeName) -> Iterable[NodeName]:
-            any_links = hops is None and self._topology.varies
-            return everyone if any_links else map(NodeName, self._topology.neighbours(node, round))
+        def linked(node: NodeName) -> set[NodeName]:
+            rounds = range(round, round + ahead + 1)
+            return {NodeName(peer) for near in rounds for peer in self._topology.neighbours(node, near)}
 
         level, found = [self._name], {self._name}
         for _ in range(len(self._members) - 1 if hops is None else hops):

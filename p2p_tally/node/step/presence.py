@@ -58,6 +58,8 @@ class Attendance:
         self._ahead: dict[NodeName, int] = {}  # peers that wait for this node after this round
         self._changes_seen = 0  # `Notices.changes` at the last look
         self._reached: set[NodeName] = set()  # who could be reached then
+        if self.counts and notices is not None:
+            notices.pass_rounds_on()
 
     # --- counting
 
@@ -99,10 +101,18 @@ class Attendance:
         return self.counts and 1 + len(self._others(round)) - len(self.absent(round)) < self.least(round)
 
     def _begin(self) -> None:
-        """Once: let all know that somebody counts. Then also those tell whom they miss who do not count themselves."""
-        if not self._begun and self._notices is not None:
-            self._notices.tell_lost()
+        """Once: let all know that somebody counts. Then also those tell whom they miss who do not count themselves.
+
+        Where the others are this node may have heard before it knew its own round. Of its neighbours their links tell.
+        """
+        if self._begun or self._notices is None:
+            return
         self._begun = True
+        self._notices.tell_lost()
+        now = self._position.round + 1
+        self._reached = self._notices.part(now)
+        for peer in set(self._notices.rounds).difference([self._name], self._topology.neighbours(self._name, now)):
+            self._roster[peer].joins_after(self._notices.rounds[peer])
 
     def pausing(self, round: int, peers: Iterable[NodeName]) -> list[NodeName]:
         """Those of these peers that pause before a round which this node has begun: they have said that they have not
@@ -117,7 +127,7 @@ class Attendance:
         something has changed."""
         self._paused = round
         self._position.enter(PAUSED)
-        self._log(logging.WARNING, "paused", round)
+        log.warning("paused before round %d: %s", round, self._count(round), extra={"event": "paused"})
         self._announcer.here()  # to those who have given this node up
         while not (self._position.stopping or self.enough(round)):
             self._changed.clear()
@@ -125,15 +135,12 @@ class Attendance:
             await self._changed.wait()
         self._paused = None
         if not self._position.stopping:
-            self._log(logging.INFO, "goes-on", round)
+            log.info("going on with round %d: %s", round, self._count(round), extra={"event": "goes-on"})
 
-    def _log(self, level: int, event: str, round: int) -> None:
+    def _count(self, round: int) -> str:
         absent, members = self.absent(round), 1 + len(self._others(round))
-        text = "%s before round %d: %d of %d members are there, needed are %d%s"
         missing = f"; missing: {', '.join(absent)}" if absent else ""
-        words = "paused" if event == "paused" else "going on"
-        here, least = members - len(absent), self.least(round)
-        log.log(level, text, words, round, here, members, least, missing, extra={"event": event})
+        return f"{members - len(absent)} of {members} members are there, needed are {self.least(round)}{missing}"
 
     def update(self) -> None:
         """Something has changed: a message came, a link is up or down, or this node is asked to stop."""
@@ -156,11 +163,10 @@ class Attendance:
     def heard_here(self, peer: NodeName, round: int, is_back: bool) -> None:
         """A neighbour said that it plays the rounds after this one; `is_back`: it was away."""
         own = self._position.round
-        self._behind.pop(peer, None)
-        self._ahead.pop(peer, None)
-        if is_back and round < own and worth_waiting_for(round, own, self._position.rounds):
-            self._behind[peer] = own
-        elif round > own:
+        if is_back:
+            waits = round < own and worth_waiting_for(round, own, self._position.rounds)
+            self._behind[peer] = own if waits else 0
+        if round > own:
             self._ahead[peer] = round
 
     def heard_work(self, peer: NodeName) -> None:
@@ -181,6 +187,7 @@ class Attendance:
         if not self.counts or self._notices is None:
             return None
         others, reached = self._others(round), self._notices.part(round)
-        told = [self._notices.rounds[peer] for peer in others if peer in reached and peer in self._notices.rounds]
+        rounds = self._notices.rounds
+        told = [rounds[peer] for peer in others if peer in reached and peer in rounds]
         theirs = round_of_most(told, len(others))
         return theirs if theirs is not None and theirs > round else None
