@@ -16,6 +16,7 @@ from p2p_tally.protocol.messages import (
     Announce,
     Bye,
     Fetch,
+    Handed,
     Hello,
     Here,
     Kind,
@@ -81,12 +82,10 @@ def _fields(message: Message) -> tuple[Any, ...]:
             fields = (message.round, message.right, message.of)
         case Announce():
             fields = (message.round, message.present, *([message.base] if message.base else []))
-        case Bye() | Here() | Withdraw() | Fetch():
+        case Bye() | Here() | Withdraw():
             fields = (message.round,)
-        case State():
-            fields = (message.round, message.warmup, message.merged_at, message.size, message.digest)
-        case Piece():
-            fields = (message.part, message.data)
+        case Fetch() | State() | Piece():
+            fields = tuple(getattr(message, field) for field in message.__slots__)
         case Waiting():
             fields = (message.round, message.at.value)
         case Welcome():
@@ -124,20 +123,14 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Announce(round, present)
         case (Kind.ANNOUNCE.value, round, present, base) if base:
             return Announce(round, present, base)
-        case (Kind.BYE.value, round):
-            return Bye(round)
-        case (Kind.WITHDRAW.value, round):
-            return Withdraw(round)
+        case (Kind.BYE.value | Kind.WITHDRAW.value as kind, round):
+            return Bye(round) if kind == Kind.BYE else Withdraw(round)
         case (Kind.HERE.value | Kind.WAITING.value | Kind.LOST.value, *_) as fields:
             return _notice(fields)
         case (Kind.WELCOME.value,):
             return Welcome()
-        case (Kind.FETCH.value, round):
-            return Fetch(round)
-        case (Kind.STATE.value, round, warmup, merged_at, size, digest):
-            return State(round, warmup, merged_at, size, digest)
-        case (Kind.PIECE.value, part, data):
-            return Piece(part, data)
+        case (Kind.FETCH.value | Kind.STATE.value | Kind.PIECE.value, *_) as fields:
+            return _handed(fields)
         case (Kind.RELAYED.value, origin, hops, int(), *_) as fields:
             return Relayed(origin, hops, _vote(fields[3:]))
         case (Kind.NEWS.value, origin, number, int(), *_) as fields:
@@ -153,6 +146,17 @@ def _vote(fields: tuple[Any, ...]) -> Vote | Ready:
             return Vote(round, ballot)
         case (Kind.READY.value, round, right, of):
             return Ready(round, right, of)
+    raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+
+
+def _handed(fields: tuple[Any, ...]) -> Handed:
+    match fields:
+        case (Kind.FETCH.value, round):
+            return Fetch(round)
+        case (Kind.STATE.value, round, warmup, merged_at, size, digest):
+            return State(round, warmup, merged_at, size, digest)
+        case (Kind.PIECE.value, part, data):
+            return Piece(part, data)
     raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
 
 
