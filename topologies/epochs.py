@@ -80,7 +80,9 @@ class Epochs(Topology):
 
     def last_round(self, member: str, rounds: int) -> int:
         ends = [*(first - 1 for first in self._firsts[1:]), rounds]
-        return max((min(end, rounds) for end, there in zip(ends, self._sets, strict=True) if member in there), default=0)
+        spans = zip(self._firsts, ends, self._sets, strict=True)
+        played = (min(end, rounds) for first, end, there in spans if member in there and first <= rounds)
+        return max(played, default=0)
 
     # --- graphs
 

@@ -35,6 +35,8 @@ def graph_of(federation: Federation, members: Sequence[str], first: int = 1) -> 
 
 def check_graph(federation: Federation, topology: Topology | None) -> None:
     """Refuse options that do not go with the graph; None: a node that knows no more than its neighbours."""
+    if topology is None and changes_members(federation):
+        raise ConfigError("--join and --leave: accepted with --topology, and all other members as --peers")
     if federation.merge_over == "ring":
         _check_ring(federation, topology)
     if topology is not None and topology.is_complete() and not topology.varies:

@@ -35,7 +35,9 @@ def member_epochs(federation: Federation, names: Sequence[str]) -> list[tuple[in
         there = [name for name in names if joins.get(name, 1) <= first < leaves.get(name, federation.rounds + 1)]
         if not there:
             given = f"--join {federation.join}" if first == 1 else f"--leave {federation.leave}"
-            raise ConfigError(f"{given}: nobody is left in round {first}; accepted is at least one member in each round")
+            raise ConfigError(
+                f"{given}: nobody is left in round {first}; accepted is at least one member in each round"
+            )
         epochs.append((first, there))
     return epochs
 
@@ -75,7 +77,9 @@ def _churn(federation: Federation, names: Sequence[str]) -> Iterator[tuple[int, 
         raise ConfigError(f"--leave {text}: accepted with at least {AWAY} nodes, one of which is away")
     most = away / there
     if written is None or not float(written[1]) <= most:
-        raise ConfigError(f"--leave {text}: accepted is churn:SHARE with a share from 0 to {most:g}, those who are away")
+        raise ConfigError(
+            f"--leave {text}: accepted is churn:SHARE with a share from 0 to {most:g}, those who are away"
+        )
     if federation.join is not None:
         raise ConfigError(f"--join {federation.join}: accepted without --leave {text}, which says who comes")
     share, draw = float(written[1]), random.Random(derive_seed(federation.seed, "churn"))

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from statistics import median_low
 from typing import Any
 
 import torch
@@ -19,7 +20,6 @@ from p2p_tally.errors import ParameterError
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.learner import Learner
 from p2p_tally.node.links.outbox import Outbox
-from p2p_tally.node.links.transport import Transport
 from p2p_tally.node.position import Position
 from p2p_tally.node.step.handovers import Handovers
 from p2p_tally.node.step.step import Abandoned, Step
@@ -81,22 +81,41 @@ class Handover:
     # --- getting
 
     async def _join(self, first: int) -> None:
-        self._position.wait_for(first)
+        self._position.wait()
         self._step.begin_round(first)
         donors = [NodeName(peer) for peer in self._topology.donors(self._name, first)]
         if donors and (await self._take(donors[0], first, asked=False) or await self._ask(donors, first)):
             return
+        self._position.move_to(max(self._position.round, first - 1))
         log.warning("nobody gave a state: beginning round %d with its own", first, extra={"event": "own-parameters"})
 
     async def _ask(self, donors: Sequence[NodeName], first: int) -> bool:
+        """Ask one after the other. If they are in this round already they must not wait for this node: a donor answers
+        only when its next round begins. So it says that it comes after the round that they are in."""
+        known = first - 1  # the others take it that this node goes on after this round
         for donor in donors:
+            known = self._say_where(self._their_round(donors), known)
             self._box.expect(donor)
-            self._outbox.broadcast([donor], Fetch(first - 1))
+            self._outbox.broadcast([donor], Fetch(known))
             if await self._take(donor, first, asked=True):
-                self._step.announcer.here()  # the others do not know in which round this node comes
+                self._say_where(self._position.round, known)
                 return True
         self._box.expect(None)
         return False
+
+    def _say_where(self, round: int, known: int) -> int:
+        """Go on after this round, if it is a later one than the others know, and tell them. Returns what they know."""
+        if round <= known:
+            return known
+        self._position.move_to(round)
+        self._step.announcer.here()
+        return round
+
+    def _their_round(self, donors: Sequence[NodeName]) -> int:
+        """A round that most of these have not passed: the one after that of their last messages. 0: not known."""
+        there = [self._step.roster[peer] for peer in donors if self._step.roster[peer].is_there]
+        last = median_low([max(peer.seen, peer.joined) for peer in there] or [0])
+        return last + 1 if last else 0
 
     async def _take(self, donor: NodeName, first: int, asked: bool) -> bool:
         """Wait for a donor's state and take it. False: it does not come, or is not usable."""

@@ -70,9 +70,8 @@ class Position:
         """The members have changed: this is the last round that this node plays."""
         self.last = min(last, self.rounds)
 
-    def wait_for(self, round: int) -> None:
-        """This node does not take part before this round. It waits as before its first round."""
-        self.move_to(round - 1)
+    def wait(self) -> None:
+        """This node does not take part in the next round. It waits as before its first round."""
         self.enter(WAITING)
 
     def take_over(self, round: int, warmup: int | None, merged_at: int) -> None:

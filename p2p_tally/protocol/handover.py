@@ -9,7 +9,9 @@ from p2p_tally.protocol.messages import Piece, State
 
 def pieces(data: bytes) -> list[Piece]:
     """The tensors of a state, as they are sent."""
-    return [Piece(part, data[start : start + CHUNK_BYTES]) for part, start in enumerate(range(0, len(data), CHUNK_BYTES))]
+    return [
+        Piece(part, data[start : start + CHUNK_BYTES]) for part, start in enumerate(range(0, len(data), CHUNK_BYTES))
+    ]
 
 
 def piece_lengths(size: int) -> list[int]:

@@ -16,7 +16,7 @@ from p2p_tally.runner.page.server import PageServer
 from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.runs.run import RoundLine
 from p2p_tally.runner.simulation.simulate import Watch
-from p2p_tally.topologies import Topology
+from p2p_tally.topologies import Epochs, Topology
 
 # Of larger federations only the first nodes are shown.
 MOST_NODES = 64
@@ -47,7 +47,9 @@ class SimulationFeed:
         self._nodes = federation.nodes
         self._rounds = federation.rounds
         self._decode = decoder(lines.task.tokenizer)
-        graph = topology.union(min(federation.rounds, topology.period or 1))
+        # Of graphs that never repeat the first, unless members change: then all links are shown that are ever used.
+        several = isinstance(topology, Epochs)
+        graph = topology.union(federation.rounds if several else min(federation.rounds, topology.period or 1))
         shown = set(self._names)
         self._links = {name: sorted(shown.intersection(graph.neighbors(name))) for name in self._names}
         sizes = lines.task.probes.votes_per_round, classes, parameters

@@ -105,7 +105,11 @@ class Block:
             if self.task.augment is not None:
                 x = x.clone() if taking is not None else x
                 varied = [self.task.augment(x[row], self.generators[row]) for row in rows]
-                x = torch.stack(varied) if taking is None else x.index_copy(0, torch.tensor(taking), torch.stack(varied))
+                x = (
+                    torch.stack(varied)
+                    if taking is None
+                    else x.index_copy(0, torch.tensor(taking), torch.stack(varied))
+                )
             logits = self.model.logits(self._input(x))  # [n, C, B]
             if self._shift is not None:
                 logits = logits + self._shift

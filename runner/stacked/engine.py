@@ -39,12 +39,12 @@ from p2p_tally.node.formats import ballot_format, merge_format
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.reports import Stopwatch
 from p2p_tally.node.traffic import Traffic, VotesSent, totals
-from p2p_tally.protocol.messages import Ready
+from p2p_tally.protocol.ledger import Count
+from p2p_tally.protocol.messages import Ready, Stage
 from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.simulation.checkpoints import EngineState
 from p2p_tally.runner.stacked.answers import Answers
 from p2p_tally.runner.stacked.batched_model import layers_of
-from p2p_tally.runner.stacked.block import Block
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.runner.stacked.peers import Peers
@@ -183,14 +183,27 @@ class Stacked:
             self._distill(r, target, now)
             watch.lap("distill")
 
-        if evaluates(self.federation, r):
-            evaluations = [found if here else None for found, here in zip(self.stack.evaluate(), there, strict=True)]
-            watch.lap("evaluate")
+        self._record(r, graph, sent, merged, watch, seconds, lines)
+
+    def _record(
+        self,
+        r: int,
+        graph: Neighbourhoods,
+        sent: dict[Stage, Count],
+        merged: bool,
+        watch: Stopwatch,
+        seconds: dict[str, float],
+        lines: RoundLog,
+    ) -> None:
+        """Count what a round took; of an evaluated round write the line, of those who took part."""
+        if not evaluates(self.federation, r):
             lines.book(sent, seconds)
-            logs = self.stack.measured(lines.probes, lambda logits: logits.log_softmax(1).mT.contiguous().cpu())
-            lines.write(r, evaluations, merged, graph.present(self.stack.by_rank(logs)))  # [n, P, C]
-        else:
-            lines.book(sent, seconds)
+            return
+        evaluations = [found if here else None for found, here in zip(self.stack.evaluate(), graph.there, strict=True)]
+        watch.lap("evaluate")
+        lines.book(sent, seconds)
+        logs = self.stack.measured(lines.probes, lambda logits: logits.log_softmax(1).mT.contiguous().cpu())
+        lines.write(r, evaluations, merged, graph.present(self.stack.by_rank(logs)))  # [n, P, C]
 
     def _graph(self, r: int) -> tuple[Neighbourhoods, Neighbourhoods]:
         """The neighbourhoods over links, for merges, and those within so many hops, for tallies."""

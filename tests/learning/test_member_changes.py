@@ -5,7 +5,7 @@ import pytest
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
-from p2p_tally.learning.graph import make_topology
+from p2p_tally.learning.graph import check_graph, make_topology
 from p2p_tally.learning.member_changes import member_epochs
 from p2p_tally.topologies import Epochs
 
@@ -75,6 +75,11 @@ def test_bad_input_is_refused_in_one_line(options: dict[str, object], said: str)
         make_topology(Federation.parse({"nodes": 4, "rounds": 20, **options}))
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
+
+
+def test_a_node_that_knows_its_neighbours_only_cannot_know_who_comes() -> None:
+    with pytest.raises(ConfigError, match="--join and --leave: accepted with --topology"):
+        check_graph(Federation.parse({"join": "node-1@4"}), None)
 
 
 def test_churn_keeps_the_number_of_members_and_changes_the_share() -> None:

@@ -14,7 +14,7 @@ EVERYBODY = [f"node-{rank}" for rank in range(8)]
 quick = settings(max_examples=40, deadline=None)
 
 # For each epoch how many rounds it has, and who takes part.
-groups = st.sets(st.sampled_from(EVERYBODY), min_size=1).map(lambda chosen: sorted(chosen))
+groups = st.sets(st.sampled_from(EVERYBODY), min_size=1).map(sorted)
 plans = st.lists(st.tuples(st.integers(1, 5), groups), min_size=1, max_size=5)
 
 
@@ -75,6 +75,7 @@ def test_who_comes_and_who_goes(plan: list[tuple[int, list[str]]]) -> None:
         rounds = [round for round, members in enumerate(there, 1) if member in members]
         assert topology.last_round(member, len(there)) == max(rounds, default=0)
         for round in range(1, len(there) + 1):
+            assert topology.last_round(member, round) == max((one for one in rounds if one <= round), default=0)
             later = [one for one in rounds if one >= round]
             assert topology.next_round(member, round) == (later[0] if later else None)
             entries = [one for one in later if one > 1 and one - 1 not in rounds]

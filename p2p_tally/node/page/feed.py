@@ -22,7 +22,7 @@ from p2p_tally.protocol.messages import Stage
 
 # The kinds of bytes that the page shows; what is not named here is the rest.
 VOTES = (Stage.VOTE, Stage.READY)
-MERGES = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER, Stage.ANNOUNCE)
+MERGES = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER, Stage.ANNOUNCE, Stage.HANDOVER)
 
 # The share of the last round in the usual time of a round.
 NEWEST = 0.2

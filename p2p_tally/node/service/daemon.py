@@ -22,7 +22,6 @@ from p2p_tally.ids import NodeName, file_name, in_order
 from p2p_tally.learning.architectures import items_of
 from p2p_tally.learning.graph import check_graph, make_topology
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.member_changes import changes_members
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.node.formats import ballot_format, check_sendable, message_limits
 from p2p_tally.node.links.addresses import Address, parse_address
@@ -86,20 +85,13 @@ class Daemon:
             if federation.nodes != len(members):
                 federation = federation.model_copy(update={"nodes": len(members)})
             self.topology: Topology = self._make_topology(federation, members)
-            # Where members change, anybody may once give or get a state.
-            changes = isinstance(self.topology, Epochs)
-            near = self.peers if changes else self.topology.union(federation.rounds).neighbors(self.name)
-            self.addresses: Mapping[NodeName, Address | None] = {
-                NodeName(peer): self.peers[NodeName(peer)] for peer in near
-            }
+            self.addresses: Mapping[NodeName, Address | None] = self._linked_addresses(federation)
         else:
             if federation.hops != 1:
                 raise ConfigError(
                     f"--hops {federation.hops}: accepted is 1 where a node knows only its neighbours; "
                     "with --topology, and all other members as --peers, votes can travel further"
                 )
-            if changes_members(federation):
-                raise ConfigError("--join and --leave: accepted with --topology, and all other members as --peers")
             check_graph(federation, None)
             federation = federation.model_copy(update={"topology": NEIGHBOURS})
             self.topology = KnownGraph(self.name, self.peers)
@@ -160,6 +152,13 @@ class Daemon:
         )
         self.admin = self._make_admin(settings.admin) if settings.admin else None
 
+    def _linked_addresses(self, federation: Federation) -> dict[NodeName, Address | None]:
+        """Of those that this node may have a link to. Where members change, anybody may once give or get a state."""
+        if isinstance(self.topology, Epochs):
+            return dict(self.peers)
+        neighbours = self.topology.union(federation.rounds).neighbors(self.name)
+        return {NodeName(peer): self.peers[NodeName(peer)] for peer in neighbours}
+
     def _make_admin(self, text: str) -> Admin:
         address = parse_address(text, "--admin")
         check_reach(address, "--admin", insecure=self.settings.insecure)
@@ -169,12 +168,9 @@ class Daemon:
 
     def _prepare(self, federation: Federation) -> Task:
         torch.set_num_threads(1)
-        cut = (
-            federation
-            if self.settings.rank is not None
-            else federation.model_copy(update={"nodes": 1, "partition": "iid"})
-        )
-        task = prepare(cut, root=self.settings.data_root, download=self.settings.download)
+        settings, whole = self.settings, {"nodes": 1, "partition": "iid"}
+        cut = federation if settings.rank is not None else federation.model_copy(update=whole)
+        task = prepare(cut, root=settings.data_root, download=settings.download)
         if cut is federation:
             return task
         kept = task.federation.model_copy(update={"nodes": federation.nodes, "partition": federation.partition})
@@ -257,8 +253,7 @@ class Daemon:
             self._on_admin(str(self.admin.address))
         # It is not known yet in which round this node will continue, so it starts with the links of round 1; one that
         # has joined later, with those of its last checkpoint.
-        there = self.name in self.topology.members_at(1)
-        self.node.step.begin_round(1 if there else self.kept_rounds[-1] + 1)
+        self.node.step.begin_round(1 if self.name in self.topology.members_at(1) else self.kept_rounds[-1] + 1)
         await self.transport.start(self)
         where = f"listening at {self.transport.listen}" if self.transport.listen else "nobody can dial this node"
         log.info(where, extra={"event": "listening"})
@@ -321,7 +316,8 @@ class Daemon:
     def _begin(self) -> None:
         """Load the checkpoint that matches the rounds of the neighbours."""
         start = self.startup.point(self.kept_rounds, self.resume_round)
-        load, round = start.load, start.round
+        # A node that did not take part then goes on from the last round that it had played.
+        load, round = self.topology.last_round(self.name, start.load), start.round
         if load:
             self.recorder.restore(self.kept.load(load, self.node.position))
         self.node.position.move_to(round)

@@ -151,7 +151,7 @@ class Inbox:
             case Bye():
                 self._roster[peer].said_goodbye(finished=message.round >= self._last_round(peer))
                 self._waits.will_not_come(peer, "it left")
-            case (Fetch() | State() | Piece()) if self._handovers is not None:
+            case Fetch() | State() | Piece() if self._handovers is not None:
                 return self._handovers.receive(peer, message)
             case (ListNumber() | ListAsk() | ListPart() | ListRequest()) if self._lists is not None:
                 return self._lists(peer, message)

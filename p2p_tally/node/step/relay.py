@@ -158,7 +158,8 @@ class RelayedVotes:
         return arrival
 
     def is_too_far(self, round: int) -> bool:
-        return round > self._furthest(self._position.round + 1)
+        own = self._topology.next_round(self._name, self._position.round + 1)  # one that joins has not begun
+        return round > self._furthest(self._position.round + 1 if own is None else own)
 
     def _check(self, came: Arriving) -> None:
         """Raise a PeerError if a vote cannot have come over this neighbour in this many hops."""
