@@ -38,6 +38,7 @@ class Kind(IntEnum):
     RELAYED = 11
     NEWS = 12
     LOST = 13
+    CARRIED = 20
 
 
 class Stage(IntEnum):
@@ -50,6 +51,7 @@ class Stage(IntEnum):
     GATHER = 5  # all-reduce, second half: the mean of the segment that a peer summed
     ANNOUNCE = 6  # who takes part in a merge
     HANDSHAKE = 7  # hello, here, waiting, withdraw, news and bye
+    CARRIED = 9  # what a node carries between two that cannot reach each other
 
 
 def _number(value: object, what: str) -> None:

@@ -42,7 +42,7 @@ from p2p_tally.node.service.whereabouts import Whereabouts, check_reach, whereab
 from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import TOLD, agreed_fields, fields_digest, told_differences
-from p2p_tally.protocol.messages import Hello
+from p2p_tally.protocol.messages import Hello, Stage
 from p2p_tally.topologies import Topology
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class Daemon:
         self.worker = ThreadPoolExecutor(1, "learner", torch.set_num_threads, (1,))
         self.transport = WebSocketTransport(
             self.name, self.listen, self.addresses, self.hello, self._limits(), random.Random(), inherited,
-            where.security, where.desks,
+            where.security, where.desks, lambda peer, *sent: self.node.ledger.book_sent(peer, Stage.CARRIED, *sent),
         )  # fmt: skip
         self.metrics = Metrics()
         self.listeners = self._listeners(on_line, keep_record)
