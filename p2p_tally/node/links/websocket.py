@@ -259,7 +259,7 @@ class WebSocketTransport(LinkTable):
         self, connection: Connection, dialled: NodeName | None, owner: NodeName | None, alone: bool
     ) -> Link:
         """A link that is up. `alone`: the other side says that it has no link, whatever this node has."""
-        theirs = await exchange_hellos(connection, self.hello(), self.peers.keys(), dialled, owner)
+        theirs = await exchange_hellos(connection, self.hello(), self.peers, dialled, owner)
         peer = NodeName(theirs.name)
         async with contextlib.AsyncExitStack() as stack:
             if self._security is not None and dials(self.name, peer):
