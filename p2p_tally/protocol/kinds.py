@@ -30,6 +30,7 @@ class Kind(IntEnum):
     FETCH = 14
     STATE = 15
     PIECE = 16
+    CARRIED = 20
     LIST_NUMBER = 24
     LIST_ASK = 25
     LIST_PART = 26
@@ -47,6 +48,7 @@ class Stage(IntEnum):
     ANNOUNCE = 6  # who takes part in a merge
     HANDSHAKE = 7  # hello, here, waiting, withdraw, news and bye
     HANDOVER = 8  # what a newcomer gets from a peer
+    CARRIED = 9  # what a node carries between two that cannot reach each other
     LIST = 10  # the members' list
 
 

@@ -38,13 +38,14 @@ class Dialler:
         """Make the link, again and again, for as long as it is wanted."""
         state.start_dialling()
         while not closing.is_set() and state.wanted:
-            delay = None
+            delay, failed = None, True
             state.watch_wanted()
             if await self._other_side_moves(state, self._patience(peer, state)):
                 continue
             try:
                 await self._dial(peer, state)
-            except LinkedAlready:
+            except LinkedAlready:  # it is up here, too, or will be in a moment
+                failed = False
                 state.linked_there()
             except HandshakeError as error:
                 delay = REFUSED_DELAY
@@ -53,9 +54,10 @@ class Dialler:
                 self._refused(peer, error)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 state.unreachable(why_unreachable(error))
-            if state.state != "idle" and not state.wanted_changed.is_set():
+            if state.state not in ("idle", "up") and not state.wanted_changed.is_set():
                 delay = backoff(state.attempts, self._generator) if delay is None else delay
-                self._failed(peer, state)
+                if failed:
+                    self._failed(peer, state)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(delay):
                         await state.wanted_changed.wait()

@@ -1,13 +1,14 @@
 """The start of a connection: both sides send a hello, check the other's, and send a welcome. Then it is a link."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Mapping
 
 import aiohttp
 
 from p2p_tally.errors import HandshakeError, PeerError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.link import Connection, Link
+from p2p_tally.node.links.state import LinkState
 from p2p_tally.node.links.transport import dials
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.handshake import check_hello
@@ -35,7 +36,7 @@ class LinkedAlready(PeerError):
 async def exchange_hellos(
     connection: Connection,
     own: Hello,
-    neighbours: Collection[NodeName],
+    neighbours: Mapping[NodeName, LinkState],
     dialled: NodeName | None,
     owner: NodeName | None,
 ) -> Hello:
@@ -53,7 +54,7 @@ async def exchange_hellos(
     if owner is None and dialled is None and not dials(NodeName(theirs.name), NodeName(own.name)):
         raise HandshakeError(f"{theirs.name:.80} should wait to be dialled", reason="direction")
     if dialled is not None and theirs.name != dialled:
-        raise HandshakeError(f"it is {theirs.name:.80}, not {dialled}", reason="name")
+        raise HandshakeError(f"{neighbours[dialled].address} is {theirs.name:.80}, not {dialled}", reason="name")
     return theirs
 
 

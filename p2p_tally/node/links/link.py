@@ -16,11 +16,12 @@ from aiohttp.web import WebSocketResponse
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.security import key_shown
 from p2p_tally.node.links.sockets import Meter, cut
+from p2p_tally.node.links.tunnel import Tunnel
 from p2p_tally.protocol.messages import Hello
 
 log = logging.getLogger(__name__)
 
-Connection = ClientWebSocketResponse | WebSocketResponse
+Connection = ClientWebSocketResponse | WebSocketResponse | Tunnel
 
 # Delays between attempts to reach a peer: they double from the first to the last.
 FIRST_DELAY = 0.1
@@ -79,6 +80,11 @@ class Link:
             self._room.clear()
         self._wake.set()
         return True
+
+    @property
+    def direct(self) -> bool:
+        """Whether it has a connection of its own; otherwise another node carries it."""
+        return not isinstance(self.connection, Tunnel)
 
     @property
     def queued(self) -> int:
@@ -154,7 +160,10 @@ class Link:
         """End at once."""
         self._closing = True
         self._room.set()
-        cut(self.connection)
+        if isinstance(self.connection, Tunnel):
+            self.connection.abort()
+        else:
+            cut(self.connection)
 
     def expel(self) -> None:
         """End at once, and take nothing of what has come and is not read yet."""

@@ -11,6 +11,7 @@ from p2p_tally.ids import NodeName
 from p2p_tally.node.links.addresses import Address
 from p2p_tally.node.links.doorway import Doorway, bind
 from p2p_tally.node.links.http_log import http_log
+from p2p_tally.node.links.link import Connection
 from p2p_tally.node.links.security import Desk, Security, owner_shown, tls_refusal
 from p2p_tally.node.links.strangers import PATH, Stranger, Strangers
 
@@ -21,7 +22,7 @@ ALONE = "P2P-Tally-Alone"
 class Visit:
     """A request for a link that came in: its WebSocket, and what is known of who sent it."""
 
-    def __init__(self, connection: web.WebSocketResponse, owner: NodeName | None, alone: bool) -> None:
+    def __init__(self, connection: Connection, owner: NodeName | None, alone: bool) -> None:
         self.connection = connection
         self.owner = owner  # of the key that it showed; None: links are plain
         self.alone = alone
@@ -52,7 +53,7 @@ class Reception:
     async def open(self, listen: Address, inherited: socket.socket | None) -> Address:
         """From now on others can connect. Returns the address with its port."""
         accepting = None if self._security is None else self._security.accepting
-        self._server = web.Server(self._answer, logger=http_log, access_log=None)
+        self._server = web.Server(self._answer, logger=http_log, access_log=None, lingering_time=0.0)
         try:
             sockets = [inherited] if inherited else await bind(listen.host, listen.port)
             self._doorway = Doorway(sockets, self._accept, accepting, self._not_entered)

@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any
 
 from p2p_tally.errors import HandshakeError, PeerError
-from p2p_tally.ids import NodeName, in_order
+from p2p_tally.ids import NodeName
 from p2p_tally.node.links.addresses import Address
+from p2p_tally.node.links.carriage import Carriage
 from p2p_tally.node.links.connector import Connector
 from p2p_tally.node.links.dialler import Dialler
 from p2p_tally.node.links.handshake import LinkedAlready, exchange_hellos, exchange_welcomes, refuse
@@ -25,7 +26,10 @@ from p2p_tally.node.links.reception import Reception, Visit
 from p2p_tally.node.links.security import Desk, Security
 from p2p_tally.node.links.sockets import KernelCount, watch_for_silence
 from p2p_tally.node.links.state import LinkState
+from p2p_tally.node.links.table import LinkTable
 from p2p_tally.node.links.transport import Events, dials
+from p2p_tally.node.links.tunnel import Tunnel
+from p2p_tally.protocol.carried import is_carried
 from p2p_tally.protocol.frames import HELLO_BYTES, Limits
 from p2p_tally.protocol.messages import Hello
 
@@ -39,7 +43,7 @@ CLOSE_SECONDS = 5.0
 GIVE_WAY_SECONDS = 1.0
 
 
-class WebSocketTransport:
+class WebSocketTransport(LinkTable):
     """One node's links."""
 
     def __init__(
@@ -53,15 +57,15 @@ class WebSocketTransport:
         inherited: socket.socket | None = None,
         security: Security | None = None,
         desks: Mapping[str, Desk] | None = None,
+        booked: Callable[[NodeName, int, int], None] = lambda *_: None,
     ) -> None:
         """`hello`: makes the hello that this node sends on a new link. `inherited`: a socket that listens already,
         if another process has chosen the address. `security`: who may have links; None: links are plain. `desks`: what
-        strangers may post, by path. An address that is None: nobody can dial it, which needs a `security`."""
-        self.name = name
+        strangers may post, by path. An address that is None: nobody can dial it, which needs a `security`. `booked` is
+        called with each frame that this node carries for two others: to whom, its payload, and its bytes."""
+        super().__init__(name, peers)
         self.listen = listen
         self.hello = hello
-        self.links: dict[NodeName, Link] = {}
-        self.peers = {peer: LinkState(address) for peer, address in peers.items()}
         self.refusals: dict[str, int] = {}  # handshakes that failed, by reason
         self.inherited = inherited
         self._security = security
@@ -71,10 +75,14 @@ class WebSocketTransport:
         self._tasks: set[asyncio.Task[None]] = set()
         self._playing = False
         self._started = False
-        self._former = KernelCount()  # bytes of peers that were removed
         limit = max(limits.frame, HELLO_BYTES) + 1  # aiohttp refuses messages of this length and longer
         self._connector = Connector(security, limit)
         self._dialler = Dialler(self._dial, self._patience, self._refused, self._not_there, generator)
+        self._carriage = (
+            None
+            if security is None
+            else Carriage(self, security, limit, generator, self._receive_carried, self.turn_away, booked)
+        )
         open_desks = introduction_desk(security, self.turn_away) | dict(desks or {})
         self._reception = Reception(security, open_desks, limit, self._receive, self.turn_away)
 
@@ -88,15 +96,6 @@ class WebSocketTransport:
         self._started = True
         for peer in self.peers:
             self._dial_if_wanted(peer)
-
-    def send(self, peer: NodeName, frame: bytes) -> bool:
-        link = self.links.get(peer)
-        return link is not None and link.send(frame)
-
-    async def drained(self, peer: NodeName) -> None:
-        link = self.links.get(peer)
-        if link is not None:
-            await link.drained()
 
     def want(self, peers: Collection[NodeName]) -> None:
         """The side that dials makes links and ends them; the other side accepts that."""
@@ -119,17 +118,6 @@ class WebSocketTransport:
                     await self._changed.wait()
         return opening()
 
-    def received(self, peer: NodeName) -> int | None:
-        link = self.links.get(peer)
-        count = None if link is None else link.meter.count()
-        return None if count is None else count.received
-
-    def open_links(self) -> list[NodeName]:
-        return in_order(self.links)
-
-    def masks(self, peer: NodeName) -> bool:
-        return self.links[peer].dialled if peer in self.links else dials(self.name, peer)
-
     async def close(self) -> None:
         self._closing.set()
         self._changed.set()
@@ -140,6 +128,8 @@ class WebSocketTransport:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._connector.close()
         await self._reception.end()
+        if self._carriage is not None:
+            await self._carriage.close()
 
     # --- members that change
 
@@ -177,18 +167,6 @@ class WebSocketTransport:
 
     # --- before the first round
 
-    def not_up(self) -> set[NodeName]:
-        """Neighbours whose links are needed and not up."""
-        return {name for name, peer in self.peers.items() if peer.state not in ("up", "idle")}
-
-    def needed(self) -> int:
-        """The number of neighbours whose links are needed, up or not."""
-        return sum(peer.state != "idle" for peer in self.peers.values())
-
-    def hellos(self) -> list[Hello]:
-        """The hellos of the neighbours with an open link."""
-        return [link.hello for link in self.links.values()]
-
     async def change(self, until: float) -> None:
         """Wait until a link has changed, `notify_change` is called, or this time is reached."""
         self._changed.clear()
@@ -213,14 +191,6 @@ class WebSocketTransport:
         self._closing.set()
         self._changed.set()
 
-    def kernel_total(self) -> KernelCount:
-        """The kernel's count over all links, including ended ones."""
-        total = self._former
-        for name, peer in self.peers.items():
-            live = self.links[name].meter.count() if name in self.links else None
-            total += peer.kernel + (live or KernelCount())
-        return total
-
     # --- dialling
 
     def _dial_if_wanted(self, peer: NodeName) -> None:
@@ -233,7 +203,7 @@ class WebSocketTransport:
         """For how many seconds this node leaves it to the other to dial; None: until something changes."""
         if self._security is None:
             return 0.0
-        if peer in self.links or state.address is None:
+        if peer in self.links or (state.address is None and (self.listen is not None or not dials(self.name, peer))):
             return None
         return 0.0 if self.listen is None or dials(self.name, peer) else GIVE_WAY_SECONDS
 
@@ -244,7 +214,12 @@ class WebSocketTransport:
         self._changed.set()
 
     async def _dial(self, peer: NodeName, state: LinkState) -> None:
-        connection, owner = await self._connector.open(peer, state)
+        connection: Connection
+        owner: NodeName | None
+        if state.address is None and self._carriage is not None:
+            connection, owner = await self._carriage.open(peer)
+        else:
+            connection, owner = await self._connector.open(peer, state)
         try:
             link = await self._shake_hands(connection, peer, owner, alone=False)
         except BaseException as error:
@@ -269,6 +244,11 @@ class WebSocketTransport:
         await refuse(visit.connection, refusal)
         return None
 
+    async def _receive_carried(self, connection: Tunnel, owner: NodeName) -> None:
+        serve = await self._receive(Visit(connection, owner, alone=False))
+        if serve is not None:
+            await serve()
+
     def turn_away(self, error: PeerError) -> None:
         """Somebody who is no peer, or not yet, has been refused."""
         self._refused(None, error)
@@ -279,7 +259,7 @@ class WebSocketTransport:
         self, connection: Connection, dialled: NodeName | None, owner: NodeName | None, alone: bool
     ) -> Link:
         """A link that is up. `alone`: the other side says that it has no link, whatever this node has."""
-        theirs = await exchange_hellos(connection, self.hello(), self.peers.keys(), dialled, owner)
+        theirs = await exchange_hellos(connection, self.hello(), self.peers, dialled, owner)
         peer = NodeName(theirs.name)
         async with contextlib.AsyncExitStack() as stack:
             if self._security is not None and dials(self.name, peer):
@@ -308,18 +288,23 @@ class WebSocketTransport:
         log.info("link up", extra={"event": "link-up", "peer": link.peer})
         self._events.link_up(link.peer, link.hello)
         self._changed.set()
+        for name, other in self.peers.items():
+            if other.address is None and name not in self.links:
+                other.nudge()  # this peer may be able to carry a connection to it
 
     async def _serve(self, link: Link) -> None:
         """Serve a link until it ends."""
         assert self._events is not None
         state = self.peers[link.peer]
         try:
-            await link.serve(self._events.deliver)
+            await link.serve(self._deliver)
         finally:
             state.carried(link.meter.count() or KernelCount())
             link.meter.close()
             if self.links.get(link.peer) is link:
                 del self.links[link.peer]
+                if self._carriage is not None and link.direct:
+                    self._carriage.link_down(link.peer)
                 state.ended(idle=link.idle)
                 if link.idle:
                     log.debug("link idle", extra={"event": "link-idle", "peer": link.peer})
@@ -327,6 +312,12 @@ class WebSocketTransport:
                     log.info("link down", extra={"event": "link-down", "peer": link.peer})
                     self._events.link_down(link.peer)
                 self._changed.set()
+
+    def _deliver(self, peer: NodeName, frame: bytes) -> bool:
+        assert self._events is not None
+        if self._carriage is not None and is_carried(frame):
+            return self._carriage.deliver(peer, frame)
+        return self._events.deliver(peer, frame)
 
     def _refused(self, peer: NodeName | None, error: PeerError) -> None:
         self.refusals[error.reason] = self.refusals.get(error.reason, 0) + 1

@@ -42,7 +42,7 @@ from p2p_tally.node.step.inbox import ListDoor
 from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import fields_digest, told_differences
-from p2p_tally.protocol.messages import Hello
+from p2p_tally.protocol.messages import Hello, Stage
 from p2p_tally.protocol.presence import chosen_presence
 from p2p_tally.topologies import Epochs, Topology
 
@@ -114,7 +114,7 @@ class Daemon:
         self.worker = ThreadPoolExecutor(1, "learner", torch.set_num_threads, (1,))
         self.transport = WebSocketTransport(
             self.name, self.listen, self.addresses, self.hello, self._limits(), random.Random(), inherited,
-            where.security, where.desks,
+            where.security, where.desks, lambda peer, *sent: self.node.ledger.book_sent(peer, Stage.CARRIED, *sent),
         )  # fmt: skip
         self.metrics = Metrics()
         self.listeners = self._listeners(on_line, keep_record)
