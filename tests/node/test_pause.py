@@ -67,14 +67,18 @@ class Cut:
         self._transports = [daemon.transport for daemon in daemons]
         self._one = set(one)
         self.apart = False
-        dial = WebSocketTransport._dial
+        for transport in self._transports:
+            patch.setattr(transport._connector, "open", self._open_if_whole(transport))
 
-        async def dial_if_whole(transport: WebSocketTransport, peer: Any, address: Any) -> None:
+    def _open_if_whole(self, transport: WebSocketTransport) -> Any:
+        connect = transport._connector.open
+
+        async def open_if_whole(peer: Any, state: Any) -> Any:
             if self.apart and self._crosses(transport, peer):
                 raise ConnectionRefusedError("cut")
-            await dial(transport, peer, address)
+            return await connect(peer, state)
 
-        patch.setattr(WebSocketTransport, "_dial", dial_if_whole)
+        return open_if_whole
 
     def _crosses(self, transport: WebSocketTransport, peer: str) -> bool:
         return (transport.name in self._one) != (peer in self._one)
@@ -90,7 +94,7 @@ class Cut:
         self.apart = False
         for transport in self._transports:
             for state in transport.peers.values():
-                state.wanted_changed.set()  # dial now, and not after a delay
+                state.nudge()  # dial now, and not after a delay
 
 
 def again(daemon: Daemon, listener: socket.socket) -> Daemon:

@@ -11,12 +11,15 @@ from p2p_tally import cli
 from p2p_tally.node.membership import points
 
 
-def die(point: str) -> None:
-    if point == sys.argv[1]:
-        os.kill(os.getpid(), signal.SIGKILL)
+def main(chosen: str, arguments: list[str]) -> None:
+    def die(point: str) -> None:
+        if point == chosen:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    points.at = die
+    sys.argv = ["p2p-tally", *arguments]
+    cli.main()
 
 
 if __name__ == "__main__":
-    points.at = die
-    sys.argv = ["p2p-tally", *sys.argv[2:]]
-    cli.main()
+    main(sys.argv[1], sys.argv[2:])

@@ -96,6 +96,7 @@ class Running:
         daemon, task = self.daemons[name], self._tasks[name]
         for link in list(daemon.transport.links.values()):
             link.expel()
+        daemon.errands.look = lambda: None  # type: ignore[method-assign]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
