@@ -13,16 +13,19 @@ from p2p_tally.protocol.messages import (
     MAX_TEXT,
     Announce,
     Bye,
+    Fetch,
     Hello,
     Here,
     Kind,
     Lost,
     Message,
     News,
+    Piece,
     Ready,
     Relayed,
     Shard,
     Stage,
+    State,
     Vote,
     Waiting,
     Welcome,
@@ -45,8 +48,11 @@ KINDS = {
     "RELAYED": 11,
     "NEWS": 12,
     "LOST": 13,
+    "FETCH": 14,
+    "STATE": 15,
+    "PIECE": 16,
 }
-STAGES = {"VOTE": 1, "READY": 2, "VECTOR": 3, "SCATTER": 4, "GATHER": 5, "ANNOUNCE": 6, "HANDSHAKE": 7}
+STAGES = {"VOTE": 1, "READY": 2, "VECTOR": 3, "SCATTER": 4, "GATHER": 5, "ANNOUNCE": 6, "HANDSHAKE": 7, "HANDOVER": 8}
 
 
 @pytest.mark.parametrize(("numbers", "pinned"), [(Kind, KINDS), (Stage, STAGES)])
@@ -79,6 +85,9 @@ BOOKED: list[tuple[Message, Stage, int]] = [
     (News(2, 9, Here(1)), Stage.HANDSHAKE, 0),
     (Lost(b"\x80"), Stage.HANDSHAKE, 0),
     (Welcome(), Stage.HANDSHAKE, 0),
+    (Fetch(4), Stage.HANDOVER, 0),
+    (State(4, None, 0, 8, bytes(32)), Stage.HANDOVER, 0),
+    (Piece(0, bytes(8)), Stage.HANDOVER, 8),
 ]
 
 
@@ -105,6 +114,27 @@ NO_NUMBERS = [-1, MAX_NUMBER + 1, 1.0, True, None, "1", b"1", (1,)]
 def test_over_one_link_nothing_has_been_passed_on() -> None:
     with pytest.raises(FrameError, match="1 hops"):
         Relayed(0, 1, Vote(1, b""))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: State(4, 0, 0, 8, bytes(31)),
+        lambda: State(4, 0, 0, 8, "digest"),
+        lambda: State(4, 0, 0, -1, bytes(32)),
+        lambda: State(4, 0, 0, 2**49, bytes(32)),
+        lambda: State(4, -1, 0, 8, bytes(32)),
+        lambda: State(4, 0, None, 8, bytes(32)),
+        lambda: State(-1, 0, 0, 8, bytes(32)),
+        lambda: Fetch(1.0),
+        lambda: Piece(-1, b"1"),
+        lambda: Piece(0, b""),
+        lambda: Piece(0, "1"),
+    ],
+)
+def test_a_hand_over_is_checked(made: Any) -> None:
+    with pytest.raises(FrameError):
+        made()
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS)
