@@ -32,7 +32,7 @@ class SimulationFeed:
         self._book = book
         self._names: list[str] = []  # of the nodes that are shown
         self._nodes = 0  # all of them
-        self._rounds = 0
+        self._last_rounds: dict[str, int] = {}  # that each of them plays
         self._links: dict[str, list[str]] = {}
         self._sent = [0.0, 0.0]  # by votes and by merges, payload of a peer on average
         self._last = 0  # round
@@ -45,7 +45,7 @@ class SimulationFeed:
         federation, classes = lines.run.federation, lines.task.classes
         self._names = lines.run.names[:MOST_NODES]
         self._nodes = federation.nodes
-        self._rounds = federation.rounds
+        self._last_rounds = {name: topology.last_round(name, federation.rounds) for name in self._names}
         self._decode = decoder(lines.task.tokenizer)
         # Of graphs that never repeat the first, unless members change: then all links are shown that are ever used.
         several = isinstance(topology, Epochs)
@@ -71,13 +71,17 @@ class SimulationFeed:
         self._last = line.round
         rest = max(0.0, line.payload_bytes - sum(self._sent))
         sent = [round(value) for value in (*self._sent, rest)]
-        ended = line.round == self._rounds
         for name, accuracy in zip(self._names, line.accuracy, strict=False):
-            known = round(accuracy, 2) if math.isfinite(accuracy) else None
+            last = self._last_rounds[name]
+            if not math.isfinite(accuracy):  # it does not take part
+                if line.round > last:
+                    self._book.put_state(name, self._state("done", last, None))
+                continue
+            known = round(accuracy, 2)
             if line.merged:
                 self._book.add_merge(name, line.round)
             self._book.add_point(name, [line.round, known, *sent])
-            state = self._state("done" if ended else "playing", line.round, known)
+            state = self._state("done" if line.round == last else "playing", line.round, known)
             self._book.put_state(name, state | {"links": self._carried(name, line.framed_bytes)})
         if log is not None and votes is not None:
             self._votes = line.round, log, dict(zip(log.voters, votes, strict=True))
