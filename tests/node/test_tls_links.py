@@ -273,6 +273,34 @@ def test_the_limits_of_strangers_hold_with_tls(loop: str, tmp_path: Path, monkey
     run_on(loop, play())
 
 
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
+async def test_a_second_request_may_be_for_anything(
+    secure: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only the first line of the first request is looked at before aiohttp has it."""
+    first = b"GET /p2p-tally HTTP/1.1\r\nHost: x\r\n\r\n"
+    second = b"POST /elsewhere HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+    federation = small(nodes=2, rounds=4, warmup=0, merge_every=0)
+    unused, daemon = (make_secure_daemons if secure else make_daemons)(federation, tmp_path, checkpoint_every=0)
+    running = asyncio.create_task(daemon.run())
+    assert daemon.listen is not None
+    reader, writer = await asyncio.open_connection(
+        daemon.listen.host, daemon.listen.port, ssl=asking() if secure else None
+    )
+    writer.write(first if not secure else b"POST /introduce HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+    writer.write(second)
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 403" if secure else b"HTTP/1.1 404")
+    assert b" 500 " not in answer and not any(record.exc_info for record in caplog.records)
+    writer.transport.abort()
+    daemon.stop()
+    await running
+    unused.worker.shutdown()
+    assert unused.transport.inherited is not None
+    unused.transport.inherited.close()
+
+
 # --- keys that go
 
 

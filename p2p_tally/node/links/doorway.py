@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 # New connections a second, and how many may come at once after a quiet time: all neighbours may dial in one moment.
 RATE = 250.0
 BURST = 256
-# The same with TLS, whose handshake costs about a millisecond.
-TLS_RATE = 50.0
+# The same with TLS, whose handshake costs one to two milliseconds.
+TLS_RATE = 30.0
 # How many connections the kernel keeps until they are accepted.
 BACKLOG = 256
 # If no connection can be accepted because too many files are open: when to try again.

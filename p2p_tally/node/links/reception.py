@@ -108,8 +108,10 @@ class Reception:
         return connection
 
     async def _at_desk(self, request: web.BaseRequest) -> web.Response:
-        desk, length = self._desks[request.path], request.content_length
-        if length is None or length > desk.most:
+        desk, length = self._desks.get(request.path), request.content_length
+        if desk is None:  # the second request of a connection: only the first line of the first has been looked at
+            answer = web.Response(status=404, text="p2p-tally node\n")
+        elif length is None or length > desk.most:
             self._refused(HandshakeError(f"{request.path} with more than {desk.most} bytes", reason="oversized"))
             answer = web.Response(status=413, text=f"p2p-tally node: at most {desk.most} bytes\n")
         else:

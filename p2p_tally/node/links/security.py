@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from p2p_tally.errors import HandshakeError
+from p2p_tally.errors import HandshakeError, TrustError
 from p2p_tally.ids import NodeName
 from p2p_tally.trust.certificates import key_of
 
@@ -88,12 +88,13 @@ _REASONS = {
 }
 
 
-def tls_refusal(error: BaseException) -> HandshakeError:
-    """A TLS handshake that failed: the reason that is counted, and the text that is logged."""
+def tls_refusal(error: BaseException) -> TrustError:
+    """A TLS handshake that failed: the reason that is counted, and the text that is logged. Not for long, perhaps: keys
+    are replaced, and lists become known to one node sooner than to another."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ssl.SSLError) and seen.reason is not None:
             reason, text = _REASONS.get(seen.reason, ("tls", f"no TLS handshake of ours: {seen.reason}"))
-            return HandshakeError(text, reason=reason)
+            return TrustError(text, reason=reason)
         seen = seen.__cause__ or seen.__context__ or getattr(seen, "os_error", None)
-    return HandshakeError("it ended within its TLS handshake", reason="tls-unfinished")
+    return TrustError("it ended within its TLS handshake", reason="tls-unfinished")

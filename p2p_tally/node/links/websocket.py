@@ -299,7 +299,11 @@ class WebSocketTransport(LinkTable):
         try:
             await link.serve(self._deliver)
         finally:
-            state.carried(link.meter.count() or KernelCount())
+            count = link.meter.count() or KernelCount()
+            if self.peers.get(link.peer) is state:
+                state.carried(count)
+            else:
+                self._former += count
             link.meter.close()
             if self.links.get(link.peer) is link:
                 del self.links[link.peer]
