@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from homes import ask, daemon_of, found, has_number, invitation, join, own_options, plays, running
+from homes import Running, ask, daemon_of, found, has_number, invitation, join, own_options, plays, running, until_linked
 
 from p2p_tally.ids import NodeName
 from p2p_tally.node.membership.founding import join_federation
@@ -176,7 +176,7 @@ async def test_going_on_from_a_checkpoint_without_being_asked(tmp_path: Path) ->
 # --- what these tests share
 
 
-async def two(nodes, folder: Path) -> tuple[Home, Home]:  # type: ignore[no-untyped-def]
+async def two(nodes: Running, folder: Path) -> tuple[Home, Home]:
     alice = found(folder / "alice")
     await nodes.start(alice)
     bob = await join(folder / "bob", invitation(alice, "bob"))
@@ -185,15 +185,9 @@ async def two(nodes, folder: Path) -> tuple[Home, Home]:  # type: ignore[no-unty
     return alice, bob
 
 
-async def three(nodes, folder: Path) -> tuple[Home, Home, Home]:  # type: ignore[no-untyped-def]
+async def three(nodes: Running, folder: Path) -> tuple[Home, Home, Home]:
     alice, bob = await two(nodes, folder)
     carol = await join(folder / "carol", invitation(alice, "carol"))
     await nodes.start(carol)
     await plays(nodes.daemons["carol"])
     return alice, bob, carol
-
-
-async def until_linked(daemon, count: int) -> None:  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(60):
-        while len(daemon.transport.links) < count:
-            await daemon.transport.change(asyncio.get_running_loop().time() + 1)
