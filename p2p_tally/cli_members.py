@@ -44,7 +44,7 @@ def _name_of(home: Any) -> Any:
     members = home.chain().members
     own = home.own_options().get("name")
     if own is None:
-        raise ConfigError(f"{home.folder / 'node.toml'}: does not say this node's name; add: name = \"NAME\"")
+        raise ConfigError(f'{home.folder / "node.toml"}: does not say this node\'s name; add: name = "NAME"')
     return node_name(str(own)), members
 
 

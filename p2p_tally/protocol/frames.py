@@ -139,7 +139,10 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Welcome()
         case (Kind.FETCH.value | Kind.STATE.value | Kind.PIECE.value, *_) as fields:
             return _handed(fields)
-        case (Kind.LIST_NUMBER.value | Kind.LIST_ASK.value | Kind.LIST_PART.value | Kind.LIST_REQUEST.value, *_) as fields:
+        case (
+            Kind.LIST_NUMBER.value | Kind.LIST_ASK.value | Kind.LIST_PART.value | Kind.LIST_REQUEST.value,
+            *_,
+        ) as fields:
             return _listed(fields)
         case (Kind.RELAYED.value, origin, hops, int(), *_) as fields:
             return Relayed(origin, hops, _vote(fields[3:]))

@@ -65,7 +65,9 @@ class MemberDaemon(Daemon):
         self.roll = Roll(home, name, home.chain(), self._next_round)
         members = self.roll.members
         if name not in members.current:
-            raise ConfigError(f"--home {home.folder}: {name} is no member any more; it takes a new invitation, and a new home")
+            raise ConfigError(
+                f"--home {home.folder}: {name} is no member any more; it takes a new invitation, and a new home"
+            )
         if members.owner(self.roll.identity.credential.key) != name:
             raise ConfigError(f"{self.roll.identity.file}: not the key by which the members' list knows {name}")
         self.left = False  # this node is no member any more

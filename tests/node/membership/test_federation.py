@@ -3,7 +3,19 @@
 import asyncio
 from pathlib import Path
 
-from homes import Running, ask, daemon_of, found, has_number, invitation, join, own_options, plays, running, until_linked
+from homes import (
+    Running,
+    ask,
+    daemon_of,
+    found,
+    has_number,
+    invitation,
+    join,
+    own_options,
+    plays,
+    running,
+    until_linked,
+)
 
 from p2p_tally.ids import NodeName
 from p2p_tally.node.membership.founding import join_federation
@@ -46,7 +58,10 @@ async def test_a_removed_key_opens_nothing(tmp_path: Path) -> None:
     async with running() as nodes:
         alice, bob, carol = await three(nodes, tmp_path)
         await ask(alice, Kind.REMOVE, "bob")
-        assert "bob" not in nodes.daemons["alice"].transport.links or nodes.daemons["alice"].transport.links[BOB].idle is False
+        assert (
+            "bob" not in nodes.daemons["alice"].transport.links
+            or nodes.daemons["alice"].transport.links[BOB].idle is False
+        )
         await has_number(nodes.daemons["carol"], 4)
         assert (await nodes.end("bob"))["left"]  # it asked why nobody lets it in
         await plays(nodes.daemons["carol"])
