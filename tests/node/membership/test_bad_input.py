@@ -87,7 +87,7 @@ def test_probes_that_are_too_large_for_who_joins(alice: Home, monkeypatch: pytes
     bob, invited = make_identity(tmp_path), invitation(alice, "bob")
     parts = [alice.chain().text().encode(), alice.options_text(), alice.probes()]
     body = json.dumps({"parts": [len(part) for part in parts]}).encode() + b"\n" + b"".join(parts)
-    with pytest.raises(ConfigError, match="the probes of this federation: [0-9]+ bytes; accepted are at most 10"):
+    with pytest.raises(ConfigError, match=r"the probes of this federation: [0-9]+ bytes; accepted are at most 10"):
         joining.read_welcome(body, invited, bob)
 
 
@@ -97,9 +97,9 @@ def test_an_address_that_stands_for_all(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_not_installed(alice: Home) -> None:
-    with pytest.raises(ConfigError, match="nowhere.models:net"):
+    with pytest.raises(ConfigError, match=r"nowhere\.models:net"):
         check_imports(small_federation(model="nowhere.models:net"))
-    with pytest.raises(ConfigError, match="nowhere.methods:ROW"):
+    with pytest.raises(ConfigError, match=r"nowhere\.methods:ROW"):
         check_imports(small_federation(method="nowhere.methods:ROW"))
 
 

@@ -56,7 +56,7 @@ async def test_who_leaves_ends_and_the_others_play_on(tmp_path: Path) -> None:
 
 async def test_a_removed_key_opens_nothing(tmp_path: Path) -> None:
     async with running() as nodes:
-        alice, bob, carol = await three(nodes, tmp_path)
+        alice, _bob, carol = await three(nodes, tmp_path)
         await ask(alice, Kind.REMOVE, "bob")
         assert (
             "bob" not in nodes.daemons["alice"].transport.links
@@ -128,7 +128,7 @@ async def test_the_successor_carries_on_when_the_founder_is_lost(tmp_path: Path)
 
 async def test_a_founder_that_comes_back_accepts_the_take_over(tmp_path: Path) -> None:
     async with running() as nodes:
-        alice, bob, carol = await three(nodes, tmp_path)
+        alice, bob, _carol = await three(nodes, tmp_path)
         await ask(alice, Kind.SUCCESSOR, "bob")
         await has_number(nodes.daemons["bob"], 4)
         await has_number(nodes.daemons["carol"], 4)
@@ -143,7 +143,7 @@ async def test_a_founder_that_comes_back_accepts_the_take_over(tmp_path: Path) -
 async def test_a_member_that_may_invite(tmp_path: Path) -> None:
     """Bob invites; alice orders the change. Then she is away: who wants in waits, and training goes on."""
     async with running() as nodes:
-        alice, bob, carol = await three(nodes, tmp_path)
+        alice, bob, _carol = await three(nodes, tmp_path)
         await ask(alice, Kind.ALLOW, "bob")
         await has_number(nodes.daemons["bob"], 4)
         dave = await join(tmp_path / "dave", invitation(bob, "dave"))
@@ -181,7 +181,7 @@ async def test_a_request_reaches_who_orders_over_others(tmp_path: Path) -> None:
 
 async def test_going_on_from_a_checkpoint_without_being_asked(tmp_path: Path) -> None:
     async with running() as nodes:
-        alice, bob = await two(nodes, tmp_path)
+        alice, _bob = await two(nodes, tmp_path)
         await plays(nodes.daemons["alice"], 25)
         await nodes.stop("bob")
         await nodes.stop("alice")
