@@ -1,6 +1,6 @@
 """The commands of a federation with a members' list: found, invite, join, and what else changes the list.
 
-A home holds all of it. A command that changes the list leaves a request there, which the daemon of the home carries out.
+A home holds all of it. A command that changes the list leaves a request there, which the home's daemon carries out.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from p2p_tally.cli_help import GroupedCommand
 from p2p_tally.cli_options import ConfigFile, Json, file_options, print_json, takes_options
 from p2p_tally.config import DaemonSettings, Federation, parse_options
 from p2p_tally.errors import ConfigError
@@ -44,7 +43,7 @@ def _name_of(home: Any) -> Any:
     members = home.chain().members
     own = home.own_options().get("name")
     if own is None:
-        raise ConfigError(f"{home.folder / 'node.toml'}: does not say this node's name; add: name = \"NAME\"")
+        raise ConfigError(f'{home.folder / "node.toml"}: does not say this node\'s name; add: name = "NAME"')
     return node_name(str(own)), members
 
 
@@ -140,11 +139,11 @@ def join(
     chain = asyncio.run(join_federation(place, invitation, given, lambda text: print(text, file=sys.stderr)))
     members = chain.members
     me = members.current[invitation.name]
-    if not (as_json and start):
-        text = {"federation": members.federation, "name": me.name, "since": me.since}
-        print_json(text) if as_json else print(
-            f"joined {members.federation} as {me.name}, a member from round {me.since} on; key {me.credential.fingerprint}"
-        )
+    key = me.credential.fingerprint
+    if not as_json:
+        print(f"joined {members.federation} as {me.name}, a member from round {me.since} on; key {key}", flush=True)
+    elif not start:
+        print_json({"federation": members.federation, "name": me.name, "since": me.since, "fingerprint": key})
     if start:
         run_member({"home": place.folder}, None, as_json)
 
@@ -192,10 +191,16 @@ def members(home: HomeFolder = None, as_json: Json = False) -> None:
     if as_json:
         print_json({"federation": found.federation, "number": found.number, "members": rows})
         return
-    from p2p_tally.runner.console.tables import print_rows
+    from rich.table import Table
 
-    print(f"federation {found.federation}, change {found.number}")
-    print_rows(list(rows[0]), [list(row.values()) for row in rows])
+    from p2p_tally.runner.console.terminal import print_table
+
+    table = Table(title=f"federation {found.federation}, change {found.number}", title_justify="left")
+    for column in rows[0]:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    print_table(table)
 
 
 def _row(found: Any, member: Any, own: object, links: dict[str, Any] | None) -> dict[str, Any]:

@@ -62,10 +62,7 @@ def takes_options(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command).parameters
         fields = {
-            name: model.about(name)
-            for model in models
-            for name in model.model_fields
-            if only is None or name in only
+            name: model.about(name) for model in models for name in model.model_fields if only is None or name in only
         }
 
         def wrapper(**values: Any) -> None:

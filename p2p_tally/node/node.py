@@ -94,22 +94,18 @@ class Node:
             handovers,
             lists,
         )
-        self.handover = Handover(
-            name, learner, topology, self.position, self.step, handovers, self.outbox, compute, deadlines
-        )
-        self.poll = Poll(name, learner, topology, self.step, self.ballots, quorum)
-        least = self.step.attendance.least
-        signed = members_digest(topology) if lists is not None else None
-        peers = Peers(name, self.step.roster, self.outbox, self.step.gather, self.step.inbox.refuse, least, signed)
+        step, outbox = self.step, self.outbox
+        self.handover = Handover(name, learner, topology, self.position, step, handovers, outbox, compute, deadlines)
+        self.poll = Poll(name, learner, topology, step, self.ballots, quorum)
+        signed = None if lists is None else members_digest(topology)
+        peers = Peers(name, step.roster, outbox, step.gather, step.inbox.refuse, step.attendance.least, signed)
         self.exchange = make_exchange(self.federation, topology, peers, learner.feedback)
         self._recorder = recorder
         self._clock = clock
 
     async def run(self, announce: bool = True) -> None:
-        """Play all rounds that are left, or until asked to stop. The caller starts and closes the transport.
-
-        `announce`: tell the neighbours in which round this node starts. Not needed where they know.
-        """
+        """Play all rounds that are left, or until asked to stop. The caller starts and closes the transport. `announce`:
+        tell the neighbours in which round this node starts. Not needed where they know."""
         if announce:
             self.step.announcer.here()
         try:

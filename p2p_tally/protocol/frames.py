@@ -125,12 +125,8 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return _vote(fields)
         case (Kind.SHARD.value, round, stage, part, data):
             return Shard(round, _stage(stage), part, data)
-        case (Kind.ANNOUNCE.value, round, present):
-            return Announce(round, present)
-        case (Kind.ANNOUNCE.value, round, present, base) if base:
-            return Announce(round, present, base)
-        case (Kind.ANNOUNCE.value, round, present, base, members) if members:
-            return Announce(round, present, base, members)
+        case (Kind.ANNOUNCE.value, _, _, *rest) as fields if len(rest) <= 2 and (not rest or rest[-1]):
+            return Announce(*fields[1:])
         case (Kind.BYE.value | Kind.WITHDRAW.value as kind, round):
             return Bye(round) if kind == Kind.BYE else Withdraw(round)
         case (Kind.HERE.value | Kind.WAITING.value | Kind.LOST.value, *_) as fields:
@@ -139,7 +135,10 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return Welcome()
         case (Kind.FETCH.value | Kind.STATE.value | Kind.PIECE.value, *_) as fields:
             return _handed(fields)
-        case (Kind.LIST_NUMBER.value | Kind.LIST_ASK.value | Kind.LIST_PART.value | Kind.LIST_REQUEST.value, *_) as fields:
+        case (
+            Kind.LIST_NUMBER.value | Kind.LIST_ASK.value | Kind.LIST_PART.value | Kind.LIST_REQUEST.value,
+            *_,
+        ) as fields:
             return _listed(fields)
         case (Kind.RELAYED.value, origin, hops, int(), *_) as fields:
             return Relayed(origin, hops, _vote(fields[3:]))

@@ -284,5 +284,19 @@ class News:
 
 
 Message = (
-    Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw | Waiting | Welcome | Relayed | News | Lost | Handed | Listed
+    Hello
+    | Vote
+    | Ready
+    | Announce
+    | Shard
+    | Bye
+    | Here
+    | Withdraw
+    | Waiting
+    | Welcome
+    | Relayed
+    | News
+    | Lost
+    | Handed
+    | Listed
 )

@@ -177,7 +177,14 @@ class CatchingUp:
     def _signed(self, shown: bytes, want: int, first: int, brought: list[str]) -> Question:
         members, following = self._roll.members, load_identity(self._home.folder, NEXT_FILE)
         question = Question(
-            members.federation, self._roll.name, members.number, members.digest, shown.hex(), want, first, tuple(brought)
+            members.federation,
+            self._roll.name,
+            members.number,
+            members.digest,
+            shown.hex(),
+            want,
+            first,
+            tuple(brought),
         )
         keys = [self._roll.identity, *([following] if following is not None else [])]
         return replace(question, signatures=tuple(sign(key, question.signed_part) for key in keys))

@@ -39,7 +39,7 @@ class Errands:
 
     def _carry_out(self, asked: Asked) -> None:
         number = self._roll.members.number
-        if asked.number in self._asked_at and self._is_done(asked):
+        if self._is_done(asked):  # perhaps before a crash, which left no time to say so
             self._settle(asked)
         elif self._asked_at.get(asked.number) != number:
             request = self._roll.request(asked.kind, asked.name, self._details(asked))

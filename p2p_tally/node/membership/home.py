@@ -175,7 +175,9 @@ class Home:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"--home {self.folder}: {error.strerror}; accepted is a folder that can be made") from None
+            raise ConfigError(
+                f"--home {self.folder}: {error.strerror}; accepted is a folder that can be made"
+            ) from None
 
     def _write(self, file: str, content: bytes) -> None:
         reached(f"before {file}")

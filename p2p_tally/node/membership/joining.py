@@ -79,7 +79,9 @@ async def join(home: Home, invitation: Invitation, address: str, say: Callable[[
         if status == REFUSED:
             raise ConfigError(f"{invitation.inviter} refuses: {answer.get('refused', 'no reason given')}")
         if status != WAITS:
-            raise OperatorError(f"{invitation.address}: answers {status} to a newcomer; is it p2p-tally of this version?")
+            raise OperatorError(
+                f"{invitation.address}: answers {status} to a newcomer; is it p2p-tally of this version?"
+            )
         if not said:
             said = f"waiting for {answer.get('waiting')}, who orders changes and is away"
             say(said)

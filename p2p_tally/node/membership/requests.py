@@ -74,7 +74,9 @@ class Requests:
 
     def settle(self, number: str, outcome: Outcome) -> None:
         reached("before outcome")
-        write_whole(self._folder / f"{number}.done", json.dumps({"done": outcome.done, "text": outcome.text}), sync=True)
+        write_whole(
+            self._folder / f"{number}.done", json.dumps({"done": outcome.done, "text": outcome.text}), sync=True
+        )
         reached("after outcome")
         (self._folder / f"{number}.json").unlink(missing_ok=True)
 

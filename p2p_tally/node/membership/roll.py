@@ -9,7 +9,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
-from p2p_tally.errors import TrustError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.membership.home import Home
 from p2p_tally.trust.chain import Chain

@@ -32,7 +32,8 @@ from p2p_tally.node.service.agreement import shared_values
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.node.service.recorder import OnLine
 from p2p_tally.node.service.whereabouts import Whereabouts
-from p2p_tally.protocol.messages import Hello
+from p2p_tally.protocol.barrier import Arrival
+from p2p_tally.protocol.messages import Hello, Listed
 from p2p_tally.protocol.presence import least_present
 from p2p_tally.topologies import Epochs, Topology
 from p2p_tally.trust.changes import Details, Kind
@@ -40,7 +41,7 @@ from p2p_tally.trust.members import Members
 
 log = logging.getLogger(__name__)
 
-# Who leaves or has another key hears of it over its old link, which is kept for so long. A removed one's is cut at once.
+# Who leaves or has another key hears of it over its old link, kept for so long. A removed one's is cut at once.
 GOODBYE_SECONDS = 1.0
 # How often a member to which there is no link is asked for its list.
 CATCH_UP_SECONDS = 3.0
@@ -65,19 +66,21 @@ class MemberDaemon(Daemon):
         self.roll = Roll(home, name, home.chain(), self._next_round)
         members = self.roll.members
         if name not in members.current:
-            raise ConfigError(f"--home {home.folder}: {name} is no member any more; it takes a new invitation, and a new home")
+            raise ConfigError(
+                f"--home {home.folder}: {name} is no member any more; it takes a new invitation, and a new home"
+            )
         if members.owner(self.roll.identity.credential.key) != name:
             raise ConfigError(f"{self.roll.identity.file}: not the key by which the members' list knows {name}")
         self.left = False  # this node is no member any more
-        self.lists = lambda peer, message: self.passing.receive(peer, message)
+        self.lists = self._receive_list
         where = Whereabouts(
             name,
             None if settings.dial_only else parse_address(settings.listen, "--listen"),
             {peer: _address(members, peer) for peer in members.current if peer != name},
             ListSecurity(self.roll),
             {
-                admission.PATH: Desk(admission.CLAIM_BYTES, lambda body: self.admission.answer(body)),
-                catching_up.PATH: Desk(catching_up.QUESTION_BYTES, lambda body: self.catching_up.answer(body)),
+                admission.PATH: Desk(admission.CLAIM_BYTES, self._answer_join),
+                catching_up.PATH: Desk(catching_up.QUESTION_BYTES, self._answer_list),
             },
         )
         self._background: set[asyncio.Task[None]] = set()
@@ -96,6 +99,17 @@ class MemberDaemon(Daemon):
         self.catching_up = CatchingUp(home, self.roll, self.transport.turn_away)
         self.errands = Errands(home, self.roll, self.passing)
         self.roll.listen(self._apply)
+
+    # --- what comes in
+
+    def _receive_list(self, peer: NodeName, message: Listed) -> Arrival:
+        return self.passing.receive(peer, message)
+
+    async def _answer_join(self, body: bytes) -> tuple[int, bytes]:
+        return await self.admission.answer(body)
+
+    async def _answer_list(self, body: bytes) -> tuple[int, bytes]:
+        return await self.catching_up.answer(body)
 
     # --- what follows from the list
 

@@ -134,7 +134,9 @@ class Inbox:
             case Vote() | Ready() | Relayed():
                 return self._votes.receive(peer, message, self)
             case Announce():
-                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present + message.base + message.members)
+                return self._arrive(
+                    peer, Stage.ANNOUNCE, message.round, 0, message, message.present + message.base + message.members
+                )
             case Shard():
                 # The exchange checks the length and the values: only it knows who takes part.
                 return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)
@@ -153,7 +155,7 @@ class Inbox:
                 self._waits.will_not_come(peer, "it left")
             case Fetch() | State() | Piece() if self._handovers is not None:
                 return self._handovers.receive(peer, message)
-            case (ListNumber() | ListAsk() | ListPart() | ListRequest()) if self._lists is not None:
+            case ListNumber() | ListAsk() | ListPart() | ListRequest() if self._lists is not None:
                 return self._lists(peer, message)
             case _:
                 raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")

@@ -123,7 +123,7 @@ class Attendance:
     # --- the pause
 
     async def pause(self, round: int, meanwhile: Callable[[int], Awaitable[None]]) -> None:
-        """Wait until enough members are there for a round, or this node is asked to stop. `meanwhile` is called whenever
+        """Wait until enough members are there for a round, or this node is asked to stop. `meanwhile` is called when
         something has changed."""
         self._paused = round
         self._position.enter(PAUSED)

@@ -169,6 +169,7 @@ class Step:
         self.attendance.update()
         position.plays_until(self._topology.last_round(self._name, position.rounds))
         return first
+
     # --- before a round
 
     async def ready(self, round: int, meanwhile: Callable[[int], Awaitable[None]]) -> None:

@@ -144,6 +144,12 @@ async def reaches(daemon: MemberDaemon, round: int) -> None:
         await reached.wait()
 
 
+async def until_linked(daemon: MemberDaemon, count: int) -> None:
+    async with asyncio.timeout(SECONDS):
+        while len(daemon.transport.links) < count:
+            await daemon.transport.change(asyncio.get_running_loop().time() + 1)
+
+
 async def ask(home: Home, kind: Kind, name: str, address: str = "") -> str:
     """What a command does; returns the text of the outcome."""
     requests = Requests(home.requests)

@@ -3,7 +3,19 @@
 import asyncio
 from pathlib import Path
 
-from homes import ask, daemon_of, found, has_number, invitation, join, own_options, plays, running
+from homes import (
+    Running,
+    ask,
+    daemon_of,
+    found,
+    has_number,
+    invitation,
+    join,
+    own_options,
+    plays,
+    running,
+    until_linked,
+)
 
 from p2p_tally.ids import NodeName
 from p2p_tally.node.membership.founding import join_federation
@@ -44,9 +56,12 @@ async def test_who_leaves_ends_and_the_others_play_on(tmp_path: Path) -> None:
 
 async def test_a_removed_key_opens_nothing(tmp_path: Path) -> None:
     async with running() as nodes:
-        alice, bob, carol = await three(nodes, tmp_path)
+        alice, _bob, carol = await three(nodes, tmp_path)
         await ask(alice, Kind.REMOVE, "bob")
-        assert "bob" not in nodes.daemons["alice"].transport.links or nodes.daemons["alice"].transport.links[BOB].idle is False
+        assert (
+            "bob" not in nodes.daemons["alice"].transport.links
+            or nodes.daemons["alice"].transport.links[BOB].idle is False
+        )
         await has_number(nodes.daemons["carol"], 4)
         assert (await nodes.end("bob"))["left"]  # it asked why nobody lets it in
         await plays(nodes.daemons["carol"])
@@ -113,7 +128,7 @@ async def test_the_successor_carries_on_when_the_founder_is_lost(tmp_path: Path)
 
 async def test_a_founder_that_comes_back_accepts_the_take_over(tmp_path: Path) -> None:
     async with running() as nodes:
-        alice, bob, carol = await three(nodes, tmp_path)
+        alice, bob, _carol = await three(nodes, tmp_path)
         await ask(alice, Kind.SUCCESSOR, "bob")
         await has_number(nodes.daemons["bob"], 4)
         await has_number(nodes.daemons["carol"], 4)
@@ -128,7 +143,7 @@ async def test_a_founder_that_comes_back_accepts_the_take_over(tmp_path: Path) -
 async def test_a_member_that_may_invite(tmp_path: Path) -> None:
     """Bob invites; alice orders the change. Then she is away: who wants in waits, and training goes on."""
     async with running() as nodes:
-        alice, bob, carol = await three(nodes, tmp_path)
+        alice, bob, _carol = await three(nodes, tmp_path)
         await ask(alice, Kind.ALLOW, "bob")
         await has_number(nodes.daemons["bob"], 4)
         dave = await join(tmp_path / "dave", invitation(bob, "dave"))
@@ -166,7 +181,7 @@ async def test_a_request_reaches_who_orders_over_others(tmp_path: Path) -> None:
 
 async def test_going_on_from_a_checkpoint_without_being_asked(tmp_path: Path) -> None:
     async with running() as nodes:
-        alice, bob = await two(nodes, tmp_path)
+        alice, _bob = await two(nodes, tmp_path)
         await plays(nodes.daemons["alice"], 25)
         await nodes.stop("bob")
         await nodes.stop("alice")
@@ -176,7 +191,7 @@ async def test_going_on_from_a_checkpoint_without_being_asked(tmp_path: Path) ->
 # --- what these tests share
 
 
-async def two(nodes, folder: Path) -> tuple[Home, Home]:  # type: ignore[no-untyped-def]
+async def two(nodes: Running, folder: Path) -> tuple[Home, Home]:
     alice = found(folder / "alice")
     await nodes.start(alice)
     bob = await join(folder / "bob", invitation(alice, "bob"))
@@ -185,15 +200,9 @@ async def two(nodes, folder: Path) -> tuple[Home, Home]:  # type: ignore[no-unty
     return alice, bob
 
 
-async def three(nodes, folder: Path) -> tuple[Home, Home, Home]:  # type: ignore[no-untyped-def]
+async def three(nodes: Running, folder: Path) -> tuple[Home, Home, Home]:
     alice, bob = await two(nodes, folder)
     carol = await join(folder / "carol", invitation(alice, "carol"))
     await nodes.start(carol)
     await plays(nodes.daemons["carol"])
     return alice, bob, carol
-
-
-async def until_linked(daemon, count: int) -> None:  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(60):
-        while len(daemon.transport.links) < count:
-            await daemon.transport.change(asyncio.get_running_loop().time() + 1)

@@ -10,7 +10,19 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from homes import SECONDS, Running, ask, found, has_number, invitation, join, own_options, plays, running
+from homes import (
+    SECONDS,
+    Running,
+    ask,
+    found,
+    has_number,
+    invitation,
+    join,
+    own_options,
+    plays,
+    running,
+    until_linked,
+)
 
 from p2p_tally.errors import OperatorError
 from p2p_tally.ids import NodeName
@@ -215,7 +227,8 @@ class Crowd:
         return name
 
     async def prepare(self, change: str, who: str) -> Callable[[], Awaitable[None]]:
-        """What a person will do."""
+        """What a person will do, once the two have a link."""
+        await until_linked(self._nodes.daemons["alice"], 1)
         if change == "join":
             self._count += 1
             return lambda name=f"dave-{self._count}": self._join(name, self._invite(name))  # type: ignore[misc]
