@@ -173,6 +173,8 @@ def run_member(given: dict[str, Any], config: list[Path] | None, as_json: bool) 
         kept = not result["finished"] or daemon.keep_model()
     if as_json:
         print_json(result)
+    elif result["left"]:
+        print(f"{result['name']}: no member any more, after round {result['round']}")
     elif result["finished"]:
         print(f"{result['name']}: finished {result['round']} rounds, parameters {result['parameters_sha256']}")
     else:

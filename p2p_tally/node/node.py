@@ -104,7 +104,7 @@ class Node:
         self._clock = clock
 
     async def run(self, announce: bool = True) -> None:
-        """Play all rounds that are left, or until asked to stop. The caller starts and closes the transport. `announce`:
+        """Play all rounds that are left, or until asked to stop. The caller starts and ends the transport. `announce`:
         tell the neighbours in which round this node starts. Not needed where they know."""
         if announce:
             self.step.announcer.here()
