@@ -203,7 +203,8 @@ def node(
     resume_round: Annotated[int | None, typer.Option("--resume-round", hidden=True)] = None,
     given: dict[str, Any],
 ) -> None:
-    """Run one node of a federation. Without --topology the --peers are its neighbours; with it, all other members."""
+    """Run one node of a federation: that of its home if it has founded or joined one; otherwise with --peers, which
+    are its neighbours, or with --topology all other members."""
     if not report and cli_members.starts_member(given, file_options(config)):
         cli_members.run_member(given, config, as_json)
         return

@@ -180,6 +180,7 @@ class DaemonSettings(ServiceSettings):
         "nobody can dial this node: it listens nowhere, and dials all others",
         "given or not given",
         metavar="FLAG",
+        group="Running",
     )
     rank: int | None = option(
         None,
@@ -199,9 +200,14 @@ class DaemonSettings(ServiceSettings):
         "file with a token that must be sent to --admin: Authorization: Bearer TOKEN",
         "a file that others cannot read",
         metavar="FILE",
+        group="Running",
     )
     address: str | None = option(
-        None, "where other members dial this node [default: --listen]", "HOST:PORT", metavar="HOST:PORT"
+        None,
+        "where other members dial this node [default: --listen]",
+        "HOST:PORT",
+        metavar="HOST:PORT",
+        group="Running",
     )
     resume: bool = option(False, "go on from the last checkpoint in --out", "given or not given", metavar="FLAG")
     insecure: bool = option(

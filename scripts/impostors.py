@@ -333,10 +333,8 @@ def slowdown(quiet: Moment, busy: Moment, attempts: int) -> float:
     """How much longer rounds take if each was the member's own work only: by the share of a core that attempts take."""
     of_attempts = busy.used - quiet.used / max(1, quiet.rounds) * busy.rounds
     share = of_attempts / busy.seconds
-    print(
-        f"an attempt costs {1e3 * of_attempts / attempts:.2f} ms of processor time; {attempts / busy.seconds:.0f} came a second,"
-    )
-    print(f"so rounds x {1 / (1 - share):.3f}")
+    each, rate = 1e3 * of_attempts / attempts, attempts / busy.seconds
+    print(f"an attempt costs {each:.2f} ms of processor time; {rate:.0f} came a second: rounds x {1 / (1 - share):.3f}")
     by_clock = (1e3 * moment.seconds / max(1, moment.rounds) for moment in (quiet, busy))
     print("a round by the clock: {:.1f} ms in quiet, {:.1f} ms with impostors".format(*by_clock))
     return 1 / (1 - share)

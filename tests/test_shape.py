@@ -27,7 +27,6 @@ ALLOWED = [
     ("p2p_tally/node/links/http_log.py", "record.*", "logging: a filter may change and extend a record"),
     ("p2p_tally/node/service/logs.py", "record.*", "logging: a filter may change and extend a record"),
     ("p2p_tally/node/service/logs.py", "root.handlers", "logging: in place of the handlers that are there"),
-    ("p2p_tally/trust/certificates.py", "context.*", "ssl: a context is set up by its attributes"),
     ("p2p_tally/cli_options.py", "wrapper.__*__", "inspect: the signature that typer makes options from"),
 ]
 

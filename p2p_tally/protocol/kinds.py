@@ -30,11 +30,11 @@ class Kind(IntEnum):
     FETCH = 14
     STATE = 15
     PIECE = 16
-    CARRIED = 20
-    LIST_NUMBER = 24
-    LIST_ASK = 25
-    LIST_PART = 26
-    LIST_REQUEST = 27
+    CARRIED = 17
+    LIST_NUMBER = 18
+    LIST_ASK = 19
+    LIST_PART = 20
+    LIST_REQUEST = 21
 
 
 class Stage(IntEnum):

@@ -18,6 +18,7 @@ from p2p_tally.node.membership.home import Home, sha256
 from p2p_tally.node.membership.joining import join
 from p2p_tally.node.membership.shared import check_imports, options_text, probes_file
 from p2p_tally.trust.chain import Chain
+from p2p_tally.trust.changes import MOST_ROUNDS
 from p2p_tally.trust.invitation import Invitation
 
 # A graph is tried with up to this many members before it is refused: some need a certain number.
@@ -52,13 +53,15 @@ async def join_federation(
     home: Home, invitation: Invitation, own: Mapping[str, Any], say: Callable[[str], None]
 ) -> Chain:
     """Become a member. `own`: the options that are this node's own."""
-    _, settings = parse_options(own, DaemonSettings)
+    # How many rounds there are is not known yet; some of this node's own options are checked against that.
+    _, settings = parse_options({**own, "rounds": MOST_ROUNDS}, DaemonSettings)
     address = public_address(settings)
     if home.has_federation:
         return _joined_before(home, invitation, own)
     welcome = await join(home, invitation, address, say)
     values = tomllib.loads(welcome.options.decode())
     check_imports(Federation.parse(values, source="the federation's options"))
+    parse_options({**values, **own}, DaemonSettings)
     home.save_shared(welcome.options, welcome.probes)
     home.save_own({**_found_from_anywhere(own), "name": invitation.name})
     home.save_chain(welcome.chain)

@@ -30,7 +30,7 @@ async def test_three_end_with_one_model(tmp_path: Path) -> None:
     alice = found(tmp_path / "alice", rounds=160)
     async with running() as nodes:
         await nodes.start(alice)
-        bob = await join(tmp_path / "bob", invitation(alice, "bob"))
+        bob = await join(tmp_path / "bob", invitation(alice, "bob"), eval_every=5000)
         await nodes.start(bob)
         await plays(nodes.daemons["alice"], 4)
         carol = await join(tmp_path / "carol", invitation(alice, "carol"))
