@@ -62,6 +62,7 @@ class Handover:
         self._outbox = outbox
         self._compute = compute
         self._deadlines = deadlines
+        self._told = 0  # the others take it that this node goes on after this round
         position.when_stopped(box.changed.set)
 
     async def join(self, round: int) -> None:
@@ -84,32 +85,32 @@ class Handover:
         self._position.wait()
         self._step.begin_round(first)
         donors = [NodeName(peer) for peer in self._topology.donors(self._name, first)]
-        if donors and (await self._take(donors[0], first, asked=False) or await self._ask(donors, first)):
+        if donors and (await self._take(donors[0], first) or await self._ask(donors, first)):
             return
         self._position.move_to(max(self._position.round, first - 1))
         log.warning("nobody gave a state: beginning round %d with its own", first, extra={"event": "own-parameters"})
 
     async def _ask(self, donors: Sequence[NodeName], first: int) -> bool:
-        """Ask one after the other. If they are in this round already they must not wait for this node: a donor answers
-        only when its next round begins. So it says that it comes after the round that they are in."""
-        known = first - 1  # the others take it that this node goes on after this round
-        for donor in donors:
-            known = self._say_where(self._their_round(donors), known)
+        """Ask one after the other, those first that are there. If they are in this round already they must not wait for
+        this node: a donor answers only when its next round begins. So it says that it comes after the round that they
+        are in."""
+        self._told = first - 1
+        for donor in sorted(donors, key=lambda peer: not self._step.roster[peer].is_there):
+            self._say_where(self._their_round(donors))
             self._box.expect(donor)
-            self._outbox.broadcast([donor], Fetch(known))
-            if await self._take(donor, first, asked=True):
-                self._say_where(self._position.round, known)
+            self._outbox.broadcast([donor], Fetch(self._told))
+            if await self._take(donor, first, asked=donors):
+                self._say_where(self._position.round)
                 return True
         self._box.expect(None)
         return False
 
-    def _say_where(self, round: int, known: int) -> int:
-        """Go on after this round, if it is a later one than the others know, and tell them. Returns what they know."""
-        if round <= known:
-            return known
-        self._position.move_to(round)
-        self._step.announcer.here()
-        return round
+    def _say_where(self, round: int) -> None:
+        """Go on after this round, if it is a later one than the others know, and tell them."""
+        if round > self._told:
+            self._told = round
+            self._position.move_to(round)
+            self._step.announcer.here()
 
     def _their_round(self, donors: Sequence[NodeName]) -> int:
         """A round that most of these have not passed: the one after that of their last messages. 0: not known."""
@@ -117,8 +118,9 @@ class Handover:
         last = median_low([max(peer.seen, peer.joined) for peer in there] or [0])
         return last + 1 if last else 0
 
-    async def _take(self, donor: NodeName, first: int, asked: bool) -> bool:
-        """Wait for a donor's state and take it. False: it does not come, or is not usable."""
+    async def _take(self, donor: NodeName, first: int, asked: Sequence[NodeName] = ()) -> bool:
+        """Wait for a donor's state and take it. False: it does not come, or is not usable. `asked`: who may be waiting
+        for this node meanwhile, if it has asked; empty: the donor gives it unasked."""
         try:
             if not await self._arrives(donor, first, asked):
                 return False
@@ -136,7 +138,7 @@ class Handover:
         log.info(text, head.round, extra={"event": "handed-over", "peer": donor})
         return True
 
-    async def _arrives(self, donor: NodeName, first: int, asked: bool) -> bool:
+    async def _arrives(self, donor: NodeName, first: int, asked: Sequence[NodeName]) -> bool:
         """Whether the whole state comes. There is no limit as long as the round has not begun elsewhere; from then on a
         donor has a timeout from one piece to the next."""
         clock = asyncio.get_running_loop().time
@@ -152,7 +154,9 @@ class Handover:
             now, has = clock(), -1 if arriving is None else arriving.arrived
             if not asked and has < 0 and self._is_past(donor, first):
                 return False
-            overdue = asked or has >= 0 or self._has_begun(donor, first)
+            if asked and has < 0:  # they may wait for this node in a round that they began before they heard it ask
+                self._say_where(self._their_round(asked))
+            overdue = bool(asked) or has >= 0 or self._has_begun(donor, first)
             if patience is not None and overdue and (until is None or has != had):
                 until = now + patience
             if until is not None and now >= until:

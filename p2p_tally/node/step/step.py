@@ -49,6 +49,9 @@ class LeftBehind(Exception):
         self.theirs = theirs
 
 
+async def _nothing(_round: int) -> None: ...
+
+
 class Step:
     """Keeps one node in step."""
 
@@ -172,7 +175,7 @@ class Step:
 
     # --- before a round
 
-    async def ready(self, round: int, meanwhile: Callable[[int], Awaitable[None]]) -> None:
+    async def ready(self, round: int, meanwhile: Callable[[int], Awaitable[None]] = _nothing) -> None:
         """Pause until enough members are there. Raises LeftBehind if they have continued meanwhile, and Abandoned if
         this node is asked to stop. `meanwhile`: gives this node's state to who asks for it: it may be the one that is
         missing."""

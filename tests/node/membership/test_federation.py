@@ -30,7 +30,7 @@ async def test_three_end_with_one_model(tmp_path: Path) -> None:
     alice = found(tmp_path / "alice", rounds=160)
     async with running() as nodes:
         await nodes.start(alice)
-        bob = await join(tmp_path / "bob", invitation(alice, "bob"), eval_every=5000)
+        bob = await join(tmp_path / "bob", invitation(alice, "bob"))
         await nodes.start(bob)
         await plays(nodes.daemons["alice"], 4)
         carol = await join(tmp_path / "carol", invitation(alice, "carol"))
@@ -194,7 +194,7 @@ async def test_going_on_from_a_checkpoint_without_being_asked(tmp_path: Path) ->
 async def two(nodes: Running, folder: Path) -> tuple[Home, Home]:
     alice = found(folder / "alice")
     await nodes.start(alice)
-    bob = await join(folder / "bob", invitation(alice, "bob"))
+    bob = await join(folder / "bob", invitation(alice, "bob"), eval_every=5000)
     await nodes.start(bob)
     await plays(nodes.daemons["bob"])
     return alice, bob
