@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from p2p_tally import __version__, cli_experiments, cli_features, cli_models, cli_page
+from p2p_tally import __version__, cli_experiments, cli_features, cli_members, cli_models, cli_page
 from p2p_tally.cli_environment import FromEnvironment, read_environment, unknown_variables
 from p2p_tally.cli_help import GraphCommand, GroupedCommand
 from p2p_tally.cli_options import (
@@ -203,8 +203,14 @@ def node(
     resume_round: Annotated[int | None, typer.Option("--resume-round", hidden=True)] = None,
     given: dict[str, Any],
 ) -> None:
-    """Run one node of a federation. Without --topology the --peers are its neighbours; with it, all other members."""
+    """Run one node of a federation: that of its home if it has founded or joined one; otherwise with --peers, which
+    are its neighbours, or with --topology all other members."""
+    if not report and cli_members.starts_member(given, file_options(config)):
+        cli_members.run_member(given, config, as_json)
+        return
     federation, settings = collect_options(given, config, DaemonSettings)
+    if report and settings.least_present is None:
+        settings = settings.model_copy(update={"least_present": 1})  # who dies in a launch is not started again
     membership = "topology" in given or "topology" in file_options(config)
     if not settings.peers and not report:
         log.warning("--peers: none given, so this node learns alone")
@@ -268,7 +274,10 @@ def _show_run(run: "Run", as_json: bool) -> None:
 
 
 app.command(cls=GraphCommand)(cli_experiments.topology)
+app.command(cls=GroupedCommand)(cli_members.found)
+app.command(cls=GroupedCommand)(cli_members.join)
 for command in (
+    *cli_members.COMMANDS,
     cli_page.status,
     cli_page.page,
     cli_features.features,

@@ -51,16 +51,19 @@ Json = Annotated[bool, typer.Option("--json", help="print one line of JSON and n
 
 
 def takes_options(
-    *models: type[Options], open_default: Collection[str] = ()
+    *models: type[Options], open_default: Collection[str] = (), only: Collection[str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command every field of the models as an option; it is called with the given ones as one dict `given`.
 
-    `open_default`: options that mean something else to this command where they are not given.
+    `open_default`: options that mean something else to this command where they are not given. `only`: these fields
+    alone.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command).parameters
-        fields = {name: model.about(name) for model in models for name in model.model_fields}
+        fields = {
+            name: model.about(name) for model in models for name in model.model_fields if only is None or name in only
+        }
 
         def wrapper(**values: Any) -> None:
             given = {name: values.pop(name) for name in fields if name in values}

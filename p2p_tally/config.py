@@ -6,10 +6,10 @@ All option sets read and write TOML: flat keys, the same as the options of the c
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import tomli_w
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.federation import Federation
@@ -119,6 +119,19 @@ class ServiceSettings(NodeSettings):
         group="Running",
         ge=1,
     )
+    least_present: int | None = option(
+        None,
+        "least members present, this node included, to play a round; with fewer it pauses until they are back "
+        "[default: a majority of the members, and two; launch: 1]",
+        "a whole number from 1",
+        metavar="N",
+        group="Running",
+        ge=1,
+    )
+    alone: bool = option(
+        False, "go on however few members are present: --least-present 1", "given or not given", metavar="FLAG",
+        group="Running",
+    )  # fmt: skip
     checkpoint_every: int | None = option(
         None,
         "rounds between checkpoints; 0: none [default: a twentieth of the rounds]",
@@ -131,6 +144,17 @@ class ServiceSettings(NodeSettings):
         "text", "form of the log lines", "text or json", metavar="FORM", group="Running"
     )
 
+    @model_validator(mode="after")
+    def _one_number(self) -> Self:
+        if self.alone and self.least_present not in (None, 1):
+            raise ValueError(f"--alone: means --least-present 1; accepted is one of the two, not {self.least_present}")
+        return self
+
+    @property
+    def chosen_presence(self) -> int | None:
+        """The least number of members present; None: it follows from how many there are."""
+        return 1 if self.alone else self.least_present
+
 
 class DaemonSettings(ServiceSettings):
     """What one daemon needs besides: who it is, and where it and its peers are."""
@@ -142,8 +166,21 @@ class DaemonSettings(ServiceSettings):
     peers: str = option(
         "",
         "its neighbours; with --topology all the other members",
-        "HOST:PORT or NAME=HOST:PORT, separated by commas",
+        "HOST:PORT or NAME=HOST:PORT, separated by commas; with #FINGERPRINT behind each, links are TLS by these keys",
         metavar="ADDRESS,...",
+    )
+    home: Path | None = option(
+        None,
+        "this node's home: its key, and its federation if it has founded or joined one [default: ~/.p2p-tally]",
+        "a folder",
+        metavar="DIR",
+    )
+    dial_only: bool = option(
+        False,
+        "nobody can dial this node: it listens nowhere, and dials all others",
+        "given or not given",
+        metavar="FLAG",
+        group="Running",
     )
     rank: int | None = option(
         None,
@@ -163,6 +200,14 @@ class DaemonSettings(ServiceSettings):
         "file with a token that must be sent to --admin: Authorization: Bearer TOKEN",
         "a file that others cannot read",
         metavar="FILE",
+        group="Running",
+    )
+    address: str | None = option(
+        None,
+        "where other members dial this node [default: --listen]",
+        "HOST:PORT",
+        metavar="HOST:PORT",
+        group="Running",
     )
     resume: bool = option(False, "go on from the last checkpoint in --out", "given or not given", metavar="FLAG")
     insecure: bool = option(

@@ -9,10 +9,14 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from p2p_tally.errors import ConfigError
+from p2p_tally.ids import digest
 from p2p_tally.option_types import MAX_CLASSES, METHOD_NAMES, Augmentation, ModelOption, ProbeLabels, SourceOption
 from p2p_tally.options import option
 from p2p_tally.own_objects import import_object
 from p2p_tally.voting_options import VotingOptions
+
+# Peers show each other values up to this length; of a longer one its digest.
+SHOWN = 200
 
 
 class Federation(VotingOptions):
@@ -175,8 +179,14 @@ class Federation(VotingOptions):
         return self
 
     def agreed(self) -> dict[str, Any]:
-        """The fields that every peer must share, in a fixed order; a user's own method with a digest of its row."""
+        """The fields that every peer must share, in a fixed order; a user's own method with a digest of its row.
+
+        Where members do not change, nothing is said of that; a long list of changes is told by its digest."""
         values = {name: getattr(self, name) for name in type(self).model_fields if self.about(name)["agreed"]}
+        for name in ("join", "leave"):
+            change = values.pop(name)
+            if change is not None:
+                values[name] = change if len(change) <= SHOWN else digest(change.encode())[:16]
         return values | {"method": self._agreed_method()}
 
     def _agreed_method(self) -> str:

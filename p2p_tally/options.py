@@ -15,7 +15,7 @@ VARIABLE_PREFIX = "P2P_TALLY_"
 SEVERAL = ",..."
 
 # What --help shows under headings of their own, in this order, after the options that most runs need.
-Group = Literal["", "Votes", "Merges", "Some methods", "Data", "Model", "Measuring", "Running", "Ray"]
+Group = Literal["", "Votes", "Merges", "Some methods", "Data", "Model", "Members", "Measuring", "Running", "Ray"]
 
 
 def option(

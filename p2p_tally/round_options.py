@@ -39,6 +39,25 @@ class RoundOptions(Options):
         agreed=True,
         ge=1,
     )
+    join: str | None = option(
+        None,
+        "nodes that are not there from the beginning, and the first round that each plays; --nodes counts them too",
+        "NAME@ROUND, several separated by commas",
+        metavar="NAME@ROUND,...",
+        group="Members",
+        agreed=True,
+        min_length=1,
+    )
+    leave: str | None = option(
+        None,
+        "nodes that leave for good, and the first round that each does not play; churn:SHARE: a fifth of the nodes is "
+        "away, and in each round this share of the members changes places with them",
+        "NAME@ROUND, several separated by commas, or churn:SHARE",
+        metavar="NAME@ROUND,...",
+        group="Members",
+        agreed=True,
+        min_length=1,
+    )
 
     # What they do each round
     method: MethodOption = option(

@@ -1,7 +1,8 @@
 """Simulated is real: `p2p-tally launch` and `p2p-tally simulate` give the same parameters for the same options.
 
-Seven methods on three graphs, with and without merges, each launched as separate processes. Takes about ten minutes on
-two cores. The tests make the same comparison with all daemons in one process, which is faster.
+Seven methods on three graphs, with and without merges, each launched as separate processes; and members that join and
+leave. Takes about ten minutes on two cores. The tests make the same comparison with all daemons in one process, which
+is faster.
 
     python scripts/simulated_is_real.py [--nodes 6] [--rounds 12]
 """
@@ -16,6 +17,10 @@ from itertools import product
 
 METHODS = ("tally", "fedmd", "fedavg", "fedprox", "rcfd", "feddf", "diloco")
 GRAPHS = (["--topology", "mesh"], ["--topology", "ring"], ["--topology", "gossip", "--degree", "4"])
+
+CHANGES = tuple(
+    ["--topology", graph, "--join", "node-1@5,node-0@7", "--leave", "node-2@9"] for graph in ("mesh", "ring")
+)
 
 
 def shas(command: str, options: list[str], folder: str) -> list[str]:
@@ -36,7 +41,7 @@ def main() -> None:
     size = ["--nodes", str(arguments.nodes), "--rounds", str(arguments.rounds), "--warmup", "2"]
     started = time.monotonic()
     differing = 0
-    cases = list(product(METHODS, GRAPHS, (0, 4)))
+    cases = [*product(METHODS, GRAPHS, (0, 4)), *product(("tally", "diloco"), CHANGES, (0, 4))]
     for method, graph, merge_every in cases:
         options = [*size, "--method", method, *graph, "--merge-every", str(merge_every)]
         with tempfile.TemporaryDirectory() as folder:

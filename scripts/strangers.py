@@ -10,6 +10,9 @@ Wanted: at most 32 MB more memory, and rounds at most 25 % slower. Two figures f
   take turns, and medians are compared. Of use on a quiet machine with two cores or more.
 
     python scripts/strangers.py [--seconds 4] [--turns 3] [--sockets 500] [--rate 2000] [--kinds slow,bodies]
+
+With --tls the node has links by keys, and strangers speak TLS without a certificate; one kind shows a foreign key, one
+speaks plain text. By processor time only. Wanted: rounds at most 10 % slower.
 """
 
 import argparse
@@ -20,6 +23,7 @@ import math
 import os
 import signal
 import socket
+import ssl
 import statistics
 import struct
 import subprocess
@@ -31,10 +35,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from p2p_tally.node.links.doorway import RATE
+from p2p_tally.node.links.doorway import RATE, TLS_RATE
+from p2p_tally.trust.certificates import asking
+from p2p_tally.trust.identity import make_identity
 
 MOST_MEGABYTES = 32.0
 MOST_RATIO = 1.25
+MOST_RATIO_TLS = 1.10
 SAMPLE_SECONDS = 0.2
 SETTLE_SECONDS = 1.0  # after strangers come or go, before a window begins
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -105,12 +112,35 @@ async def handshakes(stream: Stream) -> None:
     await stream[0].read()
 
 
+async def foreign_key(stream: Stream) -> None:
+    """Shows a certificate that the node does not know."""
+    stream[1].write(UPGRADE + NO_HELLO)
+    await stream[0].read()
+
+
+async def plain_text(stream: Stream) -> None:
+    """Asks for a WebSocket without TLS."""
+    stream[1].write(UPGRADE + NO_HELLO)
+    await stream[0].read()
+
+
+def context_of(kind: str) -> ssl.SSLContext | None:
+    if kind == plain_text.__name__:
+        return None
+    context = asking()
+    if kind == foreign_key.__name__:
+        with tempfile.TemporaryDirectory() as home:
+            context.load_cert_chain(make_identity(Path(home)).file)
+    return context
+
+
+TLS_KINDS = (foreign_key, plain_text)
 KINDS: dict[str, Callable[[Stream], Awaitable[None]]] = {
-    kind.__name__: kind for kind in (slow, half_open, headers, bodies, reconnects, requests, handshakes)
+    kind.__name__: kind for kind in (slow, half_open, headers, bodies, reconnects, requests, handshakes, *TLS_KINDS)
 }
 
 
-async def attack(kind: str, port: int, sockets: int, rate: float) -> None:
+async def attack(kind: str, port: int, sockets: int, rate: float, context: ssl.SSLContext | None) -> None:
     """Keep so many sockets busy, with at most so many new connections a second. Writes the number of connections so
     far to standard output, a line for each line on standard input."""
     made, due = 0, time.monotonic()
@@ -121,13 +151,13 @@ async def attack(kind: str, port: int, sockets: int, rate: float) -> None:
             due = max(due + 1 / rate, time.monotonic() - 0.1)
             await asyncio.sleep(due - time.monotonic())
             try:
-                stream = await asyncio.open_connection("127.0.0.1", port)
+                stream = await asyncio.open_connection("127.0.0.1", port, ssl=context)
                 made += 1
                 try:
                     await KINDS[kind](stream)
                 finally:
                     stream[1].transport.abort()
-            except OSError:
+            except (OSError, asyncio.IncompleteReadError):
                 continue
 
     def answer() -> None:
@@ -206,9 +236,10 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def strangers(kind: str, node: Node, sockets: int, rate: float) -> Iterator[Callable[[], int]]:
+def strangers(kind: str, node: Node, arguments: argparse.Namespace) -> Iterator[Callable[[], int]]:
     """Strangers of a kind at work. Gives a function that counts their connections."""
-    command = [sys.executable, __file__, "--attack", kind, str(node.port), f"--sockets={sockets}", f"--rate={rate}"]
+    command = [sys.executable, __file__, "--attack", kind, str(node.port), f"--sockets={arguments.sockets}"]
+    command += [f"--rate={arguments.rate}", *(["--tls"] if arguments.tls else [])]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None
     said, heard = process.stdin, process.stdout
@@ -229,7 +260,7 @@ def strangers(kind: str, node: Node, sockets: int, rate: float) -> Iterator[Call
 def cost(kind: str, idle: Node, arguments: argparse.Namespace) -> tuple[float, float, float]:
     """Megabytes more, the processor time of a connection, and connections a second, at a node that only waits."""
     before = idle.megabytes()
-    with strangers(kind, idle, arguments.sockets, arguments.rate) as count:
+    with strangers(kind, idle, arguments) as count:
         time.sleep(SETTLE_SECONDS)
         first = count()
         window = idle.watch(arguments.seconds * arguments.turns)
@@ -246,7 +277,7 @@ def slowdown(kind: str, player: Node, arguments: argparse.Namespace) -> float:
     quiet, busy = [], []
     for _ in range(arguments.turns):
         quiet.append(player.watch(arguments.seconds))
-        with strangers(kind, player, arguments.sockets, arguments.rate):
+        with strangers(kind, player, arguments):
             time.sleep(SETTLE_SECONDS)
             busy.append(player.watch(arguments.seconds))
         time.sleep(SETTLE_SECONDS)
@@ -259,10 +290,11 @@ def slowdown(kind: str, player: Node, arguments: argparse.Namespace) -> float:
 def compare(kind: str, idle: Node, player: Node | None, arguments: argparse.Namespace) -> bool:
     """Measure one kind of strangers. Prints a line; returns whether it is within what is wanted."""
     memory, seconds, rate = cost(kind, idle, arguments)
-    share = seconds * max(rate, min(arguments.rate, RATE))
+    most_rate, most_ratio = (TLS_RATE, MOST_RATIO_TLS) if arguments.tls else (RATE, MOST_RATIO)
+    share = seconds * max(rate, min(arguments.rate, most_rate))
     ratio = 1 / (1 - share) if share < 1 else math.inf
     clock = "" if player is None else f"; by the clock x {slowdown(kind, player, arguments):4.2f}"
-    good = memory <= MOST_MEGABYTES and ratio <= MOST_RATIO
+    good = memory <= MOST_MEGABYTES and ratio <= most_ratio
     print(
         f"{kind:10} {memory:+6.1f} MB; {seconds * 1e6:5.0f} us a connection, so rounds x {ratio:4.2f} "
         f"({rate:.0f} connections/s came){clock}{'' if good else '   MORE THAN WANTED'}",
@@ -277,23 +309,31 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--sockets", type=int, default=500)
     parser.add_argument("--rate", type=float, default=2000.0)
-    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--kinds", default="")
+    parser.add_argument("--tls", action="store_true", help="links by keys")
     parser.add_argument("--no-clock", action="store_true", help="processor time only")
     parser.add_argument("--attack", nargs=2, metavar=("KIND", "PORT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.attack:
         kind, port = arguments.attack
-        asyncio.run(attack(kind, int(port), arguments.sockets, arguments.rate))
+        context = context_of(kind) if arguments.tls else None
+        asyncio.run(attack(kind, int(port), arguments.sockets, arguments.rate, context))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the nodes are ended too
     good = True
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as nodes:
-        idle = Node(Path(folder) / "idle", f"--peers=127.0.0.1:{free_port()}")
+        peer, options = f"127.0.0.1:{free_port()}", []
+        if arguments.tls:
+            keys = [make_identity(Path(folder) / name) for name in ("own", "peer")]
+            peer, options = f"z={peer}#{keys[1].fingerprint}", [f"--home={keys[0].file.parent}", "--name=a"]
+        idle = Node(Path(folder) / "idle", f"--peers={peer}", *options)
         nodes.callback(idle.end)
         player = None
-        if not arguments.no_clock:
+        if not arguments.no_clock and not arguments.tls:
             player = Node(Path(folder) / "player")
             nodes.callback(player.end)
-        for kind in arguments.kinds.split(","):
+        of_tls = {kind.__name__ for kind in TLS_KINDS}
+        default = [kind for kind in KINDS if arguments.tls or kind not in of_tls]
+        for kind in arguments.kinds.split(",") if arguments.kinds else default:
             good = compare(kind, idle, player, arguments) and good
     print("within what is wanted" if good else "more than wanted")
     sys.exit(0 if good else 1)

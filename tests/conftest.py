@@ -65,16 +65,22 @@ def member_options(federation: Federation, out: Path, **options: Any) -> Iterato
     for rank, name in enumerate(names):
         peers = ",".join(f"{peer}={addresses[peer]}" for peer in names if peer != name)
         values = {"name": name, "rank": rank, "listen": addresses[name], "peers": peers, "out": out, "device": "cpu"}
-        yield values | {"barrier_timeout": 20, **options}, listeners[name]
+        # As in a launch, nobody pauses; tests of the pause say how many members they want.
+        yield values | {"barrier_timeout": 20, "least_present": 1, **options}, listeners[name]
 
 
 def make_daemons(
-    federation: Federation, out: Path, on_line: OnLine | None = None, keep_record: bool = False, **options: Any
+    federation: Federation,
+    out: Path,
+    on_line: OnLine | None = None,
+    keep_record: bool = False,
+    membership: bool = True,
+    **options: Any,
 ) -> list[Daemon]:
     """The daemons of a federation, in this process, each with its own port. `on_line` hears of all their rounds."""
-    service: dict[str, Any] = {"on_line": on_line, "keep_record": keep_record}
+    service: dict[str, Any] = {"on_line": on_line, "keep_record": keep_record, "membership": membership}
     return [
-        Daemon(federation, DaemonSettings.parse(values), membership=True, inherited=listener, **service)
+        Daemon(federation, DaemonSettings.parse(values), inherited=listener, **service)
         for values, listener in member_options(federation, out, **options)
     ]
 

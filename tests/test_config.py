@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from p2p_tally.config import DaemonSettings, Federation, NodeSettings, parse_options, read_options, write_options
+from p2p_tally.config import (
+    DaemonSettings,
+    Federation,
+    NodeSettings,
+    ServiceSettings,
+    parse_options,
+    read_options,
+    write_options,
+)
 from p2p_tally.errors import ConfigError
 from p2p_tally.options import SEVERAL, Options
 
@@ -183,7 +191,7 @@ def another_value(name: str) -> object:
     if get_origin(field.annotation) is Literal:
         return next(value for value in get_args(field.annotation) if value != field.default)
     if field.default is None:
-        return {"alpha": 0.25, "init": "model.safetensors"}.get(name, 2)
+        return {"alpha": 0.25, "init": "model.safetensors", "join": "a@2", "leave": "a@2"}.get(name, 2)
     if isinstance(field.default, str):
         return field.default + "x"
     return field.default + 1 if isinstance(field.default, int) else field.default + 0.125
@@ -197,7 +205,7 @@ def test_peers_compare_agreed_fields_and_no_others(name: str) -> None:
     ours, theirs = Federation(), Federation.parse({name: another_value(name)})
     assert theirs != ours
     assert (theirs.agreed() != ours.agreed()) == agreed
-    assert (name in ours.agreed()) == agreed
+    assert (name in theirs.agreed()) == agreed
 
 
 def test_equal_federations_agree_on_equal_values() -> None:
@@ -319,3 +327,20 @@ def test_a_file_that_cannot_be_read_is_one_line(contents: bytes | None, said: st
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--config \S+: Is a directory$"):
         read_options(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"least_present": 0}, "--least-present 0: accepted is a whole number from 1"),
+        ({"least_present": 3, "alone": True}, "--alone: means --least-present 1; accepted is one of the two, not 3"),
+    ],
+)
+def test_how_many_must_be_there(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        ServiceSettings.parse(values)
+
+
+def test_alone_is_one_that_must_be_there() -> None:
+    assert ServiceSettings().chosen_presence is None
+    assert ServiceSettings(alone=True).chosen_presence == ServiceSettings(least_present=1).chosen_presence == 1

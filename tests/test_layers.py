@@ -21,6 +21,7 @@ LAYERS = {
     "p2p_tally.cli_experiments": "cli",
     "p2p_tally.cli_features": "cli",
     "p2p_tally.cli_help": "cli",
+    "p2p_tally.cli_members": "cli",
     "p2p_tally.cli_models": "cli",
     "p2p_tally.cli_page": "cli",
     "p2p_tally.cli_options": "cli",

@@ -4,8 +4,9 @@ This package knows nothing of nodes, votes or models. What a running node needs 
 (`topologies.mixing`, `topologies.facts`) need scipy, so they are imported only where they are used.
 """
 
+from p2p_tally.topologies.epochs import Epochs
 from p2p_tally.topologies.errors import TopologyError
 from p2p_tally.topologies.graphs import NAMES, build
 from p2p_tally.topologies.topology import Hops, Schedule, Topology
 
-__all__ = ["NAMES", "Hops", "Schedule", "Topology", "TopologyError", "build"]
+__all__ = ["NAMES", "Epochs", "Hops", "Schedule", "Topology", "TopologyError", "build"]

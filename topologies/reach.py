@@ -19,9 +19,11 @@ TREES_AT_ONCE = 256
 class Reach:
     """The trees of all origins in one graph, up to a depth of `hops`: an entry for each pair (origin, member)."""
 
-    def __init__(self, neighbours: Sequence[Sequence[int]], hops: int) -> None:
-        """`neighbours`: for each rank the ranks of its neighbours, ascending."""
+    def __init__(self, neighbours: Sequence[Sequence[int]], hops: int, present: int | None = None) -> None:
+        """`neighbours`: for each rank the ranks of its neighbours, ascending. `present`: how many take part, if not
+        all do."""
         self.nodes = len(neighbours)
+        self._present = self.nodes if present is None else present
         self.hops = hops
         degrees = np.array([len(near) for near in neighbours], np.int64)  # [N]
         flat = np.fromiter((other for near in neighbours for other in near), np.int64, int(degrees.sum()))
@@ -44,8 +46,8 @@ class Reach:
 
     @property
     def everyone(self) -> bool:
-        """Whether every member is within reach of every other."""
-        return len(self.member) == self.nodes * (self.nodes - 1)
+        """Whether all who take part are within reach of each other."""
+        return len(self.member) == self._present * (self._present - 1)
 
     @property
     def furthest(self) -> int:

@@ -75,6 +75,37 @@ class Topology:
         """The phase of a round: rounds of the same phase have the same graph."""
         return self._schedule.phase(round)
 
+    # --- who takes part; in a plain topology everybody, from the first round to the last (epochs.py: otherwise)
+
+    def members_at(self, round: int) -> tuple[str, ...]:  # noqa: ARG002
+        """Those who take part in a round, in order of rank."""
+        return self.members
+
+    def newcomers(self, round: int) -> tuple[str, ...]:  # noqa: ARG002
+        """The members of a round who were none in the round before. In round 1 nobody is new."""
+        return ()
+
+    def donors(self, member: str, round: int) -> tuple[str, ...]:
+        """The neighbours of a newcomer that took part in the round before, in order of rank; if there are none, all
+        other members that did."""
+        before = set(self.members_at(round - 1)) - {member}
+        near = tuple(peer for peer in self.neighbours(member, round) if peer in before)
+        return near or tuple(peer for peer in self.members_at(round) if peer in before)
+
+    def next_round(self, member: str, round: int) -> int | None:  # noqa: ARG002
+        """The first round, from this one on, in which somebody takes part; None: never again."""
+        return round
+
+    def next_entry(self, member: str, round: int) -> int | None:  # noqa: ARG002
+        """The first round, from this one on, in which somebody is a newcomer; None: in none."""
+        return None
+
+    def last_round(self, member: str, rounds: int) -> int:  # noqa: ARG002
+        """The last of so many rounds in which somebody takes part; 0: in none."""
+        return rounds
+
+    # --- graphs
+
     def graph(self, round: int = 1) -> nx.Graph:
         """The graph of a round; its nodes are the members in order of rank. It is frozen, because it is shared."""
         return self._at(round).graph
@@ -89,7 +120,7 @@ class Topology:
         last = rounds if rounds is not None else self.period or 1
         if last < 1:
             raise TopologyError(f"a union over {last} rounds: rounds start at 1")
-        phases = {self._schedule.phase(round): round for round in range(1, last + 1)}
+        phases = {self.phase(round): round for round in range(1, last + 1)}
         if len(phases) == 1:
             return self.graph(last)
         edges = (edge for round in phases.values() for edge in self._at(round).edges())
@@ -109,15 +140,20 @@ class Topology:
 
     def reach(self, round: int, hops: Hops) -> Reach:
         """Who is within this number of hops of whom in the graph of a round, and how messages are passed on."""
-        return self._reach(self._schedule.phase(round), len(self.members) - 1 if hops == "all" else hops)
+        return self._reach(self.phase(round), len(self.members) - 1 if hops == "all" else hops)
 
     def _spread(self, phase: int, hops: int) -> Reach:
-        near = self._phase(phase).neighbours.values()
-        return Reach([[self._rank[peer] for peer in peers] for peers in near], hops)
+        drawn = self._phase(phase)
+        return Reach([[self._rank[peer] for peer in peers] for peers in drawn.neighbours.values()], hops, drawn.present)
+
+    def ring_at(self, round: int) -> tuple[str, ...] | None:  # noqa: ARG002
+        """All members of a round in the order of a ring of edges through them; None if there is none or the graph
+        changes while the members stay."""
+        return self.ring
 
     @cached_property
     def ring(self) -> tuple[str, ...] | None:
-        """All members in the order of a ring of edges through them; None if there is none or the graph changes."""
+        """The same for the members of all rounds."""
         if self.varies:
             return None
         near = [[self._rank[peer] for peer in peers] for peers in self._at(1).neighbours.values()]
@@ -161,19 +197,24 @@ class Topology:
         """Whether all members are neighbours of each other in a round."""
         return self._at(round).complete
 
-    def _at(self, round: int) -> "_Phase":
+    def _at(self, round: int) -> "Phase":
         if round < 1:
             raise TopologyError(f"round {round}: rounds start at 1")
-        return self._phase(self._schedule.phase(round))
+        return self._phase(self.phase(round))
 
-    def _draw(self, phase: int) -> "_Phase":
-        return _Phase(self.members, self._schedule.draw(phase))
+    def drawn(self, phase: int) -> "Phase":
+        """The graph of a phase."""
+        return self._phase(phase)
+
+    def _draw(self, phase: int) -> "Phase":
+        return Phase(self.members, self._schedule.draw(phase))
 
 
-class _Phase:
+class Phase:
     """One graph, stored for lookups. The networkx graph is made only when asked for, because a mesh is large."""
 
-    def __init__(self, members: tuple[str, ...], edges: Iterable[Edge]) -> None:
+    def __init__(self, members: tuple[str, ...], edges: Iterable[Edge], present: int | None = None) -> None:
+        """`present`: how many members take part, all of which have edges unless they are alone; None: all."""
         adjacent: list[list[int]] = [[] for _ in members]
         for one, other in edges:
             adjacent[one].append(other)
@@ -183,7 +224,8 @@ class _Phase:
             for member, ranks in zip(members, adjacent, strict=True)
         }
         self.degrees = tuple(map(len, self.neighbours.values()))
-        self.complete = min(self.degrees) == len(members) - 1
+        self.present = len(members) if present is None else present
+        self.complete = sum(self.degrees) == self.present * (self.present - 1)
 
     def edges(self) -> Iterable[tuple[str, str]]:
         return ((member, other) for member, others in self.neighbours.items() for other in others)

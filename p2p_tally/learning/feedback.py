@@ -48,6 +48,11 @@ class ErrorFeedback:
         """A checkpoint has been written into the state: name the base again."""
         self.name = self._name()
 
+    def taken_over(self) -> None:
+        """A peer's base has been written into the state: nothing of this node's own change is left to send."""
+        self._residual.zero_()
+        self.name = self._name()
+
     def _name(self) -> bytes:
         """The base's name is a digest of its values: equal names mean equal bases."""
         return hashlib.sha256(self.base.astype("<f4", copy=False).data).digest()[:NAME_BYTES]

@@ -8,28 +8,35 @@ from collections.abc import Sequence
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
+from p2p_tally.learning.member_changes import changes_members, member_epochs
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import sends_ballots
-from p2p_tally.topologies import Topology, TopologyError, build
+from p2p_tally.topologies import Epochs, Topology, TopologyError, build
 
 
 def make_topology(federation: Federation, members: Sequence[str] | None = None) -> Topology:
-    """The federation's graph over these members; without them over nodes named by rank."""
+    """The federation's graph over these members; without them over nodes named by rank. If members join or leave, it
+    has an epoch for each time."""
+    names = ranked_names(federation.nodes) if members is None else list(members)
+    epochs = [(first, graph_of(federation, there, first)) for first, there in member_epochs(federation, names)]
+    return Epochs(epochs, names) if changes_members(federation) else epochs[0][1]
+
+
+def graph_of(federation: Federation, members: Sequence[str], first: int = 1) -> Topology:
+    """The graph over these members, who take part from round `first` on; or a ConfigError."""
+    since = "" if first == 1 else f"from round {first} on, with {len(members)} members: "
     try:
-        topology = build(
-            federation.topology,
-            ranked_names(federation.nodes) if members is None else members,
-            degree=federation.degree,
-            seed=federation.seed,
-        )
-    except TopologyError as error:
-        raise ConfigError(str(error)) from None
-    check_graph(federation, topology)
+        topology = build(federation.topology, members, degree=federation.degree, seed=federation.seed)
+        check_graph(federation, topology)
+    except (TopologyError, ConfigError) as error:
+        raise ConfigError(f"{since}{error}") from None
     return topology
 
 
 def check_graph(federation: Federation, topology: Topology | None) -> None:
     """Refuse options that do not go with the graph; None: a node that knows no more than its neighbours."""
+    if topology is None and changes_members(federation):
+        raise ConfigError("--join and --leave: accepted with --topology, and all other members as --peers")
     if federation.merge_over == "ring":
         _check_ring(federation, topology)
     if topology is not None and topology.is_complete() and not topology.varies:
@@ -47,12 +54,14 @@ def check_graph(federation: Federation, topology: Topology | None) -> None:
         )
 
 
-def merge_ring(federation: Federation, topology: Topology) -> tuple[str, ...] | None:
-    """The members in the order of the ring that merges go round; None where merges go to the neighbours.
+def merge_ring(federation: Federation, topology: Topology, round: int = 1) -> tuple[str, ...] | None:
+    """The members in the order of the ring that the merge of a round goes round; None where merges go to the
+    neighbours.
 
     One member alone has no ring: there is nobody to send to.
     """
-    return topology.ring if federation.merge_over == "ring" and len(topology.members) > 1 else None
+    alone = len(topology.members_at(round)) == 1
+    return topology.ring_at(round) if federation.merge_over == "ring" and not alone else None
 
 
 def _check_fading(federation: Federation, topology: Topology | None) -> None:

@@ -195,6 +195,23 @@ class Learner:
         if self.feedback is not None and kept is not None:
             self.feedback.settle(self.parameters.export(), kept)
 
+    # --- what a newcomer gets from a member
+
+    def handed_over(self) -> dict[str, Tensor]:
+        """What is the same, or alike, at all peers that merge, without a copy: parameters, and what the next merge and
+        the model that it makes depend on. Nothing where peers never merge."""
+        if not self.federation.merge_every:
+            return {}
+        shared = ("parameters", "anchor", "outer.", "student.", "feedback.base")
+        return {key: tensor for key, tensor in self.state().items() if key.startswith(shared)}
+
+    def take_over(self, state: dict[str, Tensor]) -> None:
+        """Take what a peer handed over. Data, optimiser and generator stay this node's own."""
+        for key, tensor in self.handed_over().items():
+            tensor.copy_(state[key])
+        if self.feedback is not None:
+            self.feedback.taken_over()
+
     # --- looking
 
     @contextmanager
@@ -270,24 +287,55 @@ class Learner:
             state |= {f"feedback.{key}": value for key, value in self.feedback.state.items()}
         return state | {f"voter.{key}": value for key, value in self.voter.state.items()}
 
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """The inverse of `snapshot`, bit for bit."""
+    def restore(self, state: dict[str, Tensor]) -> list[str]:
+        """The inverse of `snapshot`, bit for bit. Returns what could not be carried over from a snapshot that was taken
+        with other options: parts that begin anew here, and parts that are of no use here."""
         kept, held = len(state["parameters"]), len(self.parameters)
         if kept != held:
             raise ConfigError(f"--resume: the checkpoint is of a model of {kept} parameters, this one has {held}")
-        for key, tensor in self.state().items():
-            if key != "generator" and not key.startswith("voter."):
+        own = self.state()
+        lacking = {_part(key) for key in own.keys() - state.keys()}
+        if "outer" in lacking:  # each peer would begin with a state of its own, and they would never have one model
+            raise ConfigError(
+                f"--method {self.method.name}: the checkpoint was written with a method whose merges keep no such "
+                "state; go on with that method, or begin anew with another --out"
+            )
+        for key, tensor in own.items():
+            if key != "generator" and not key.startswith("voter.") and _part(key) not in lacking:
                 tensor.copy_(state[key])
-        self.voter.restore({key: state[f"voter.{key}"] for key in self.voter.state})
+        if self.anchor is not None and "anchor" in lacking:
+            self.anchor.copy_(self.parameters.vector)
+        self.voter.restore({key: state[f"voter.{key}"] for key in self.voter.state if f"voter.{key}" in state})
         if self.feedback is not None:
             self.feedback.restored()
         self.batches.set_state(state["generator"])
+        unused = {_part(key) for key in state.keys() - own.keys()}
+        return [f"{PARTS[part]} begins anew" for part in sorted(lacking)] + [
+            f"{PARTS[part]} is not used" for part in sorted(unused - lacking)
+        ]
 
     def _on_device(self, examples: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
         x, y = examples
         if self.device.type == "cpu":
             return x, y
         return x.to(self.device), None if y is None else y.to(self.device)
+
+
+# The parts of a learner's state, by the first word of their keys.
+PARTS = {
+    "parameters": "the model",
+    "generator": "the draw of examples",
+    "optimiser": "the optimiser's state",
+    "student": "the optimiser of merged models",
+    "anchor": "the last merged model",
+    "outer": "the merge rule's state",
+    "feedback": "error feedback of coded merges",
+    "voter": "what was known of the voters",
+}
+
+
+def _part(key: str) -> str:
+    return key.partition(".")[0]
 
 
 def votes_of(answer: Answer) -> np.ndarray:

@@ -269,6 +269,17 @@ def merges(federation: Federation, round: int) -> bool:
     return not (method.waits and isinstance(federation.warmup, int)) or round > federation.warmup
 
 
+def missed_a_merge(federation: Federation, finished: int, now: int) -> bool:
+    """Whether the others may have merged in the rounds after `finished` up to `now`, which a node has not played.
+
+    Its parameters are theirs again after the next merge. What a merge rule keeps besides, such as DiLoCo's momentum, is
+    not: who hands that over does so where this is true.
+    """
+    if federation.merge_when == "drift":
+        return bool(federation.merge_every) and finished < now  # only those who voted can know
+    return any(merges(federation, round) for round in range(finished + 1, now + 1))
+
+
 def next_voting_rounds(federation: Federation, round: int, count: int = 3) -> list[int]:
     """The next rounds, from this one on, in which nodes send each other ballots or counts; at most so many.
 

@@ -12,6 +12,7 @@ from p2p_tally.learning.schedule import begin_alike
 from p2p_tally.protocol.ballots import BallotFormat, Form
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.frames import MARGIN, Limits
+from p2p_tally.protocol.list_messages import LIST_BYTES
 from p2p_tally.protocol.messages import LONG_BALLOT, LONG_BALLOT_ROUNDS
 
 
@@ -48,9 +49,10 @@ def merge_format(federation: Federation) -> ChangeFormat:
     return ChangeFormat(federation.merge_precision, federation.merge_top_k)
 
 
-def message_limits(federation: Federation, ballots: BallotFormat, members: int) -> Limits:
-    """The limits for frames, from the longest message of this federation."""
-    return Limits.of(ballots.largest, members, merging=bool(federation.merge_every))
+def message_limits(federation: Federation, ballots: BallotFormat, members: int, *, listed: bool = False) -> Limits:
+    """The limits for frames, from the longest message of this federation. `listed`: it has a members' list."""
+    largest = max(ballots.largest, LIST_BYTES) if listed else ballots.largest
+    return Limits.of(largest, members, merging=bool(federation.merge_every))
 
 
 def format_since(base: np.ndarray, format: ChangeFormat) -> ChangeFormat:

@@ -16,15 +16,18 @@ from p2p_tally.ids import NodeName
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
-from p2p_tally.learning.schedule import Channel, channel, evaluates, merge_is_due, waits_for_half
+from p2p_tally.learning.schedule import Channel, channel, evaluates, merge_is_due, missed_a_merge, waits_for_half
 from p2p_tally.node.formats import ballot_format
+from p2p_tally.node.handover import Handover, state_size
 from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.node.links.transport import Clock, Transport
 from p2p_tally.node.merges.choice import make_exchange
-from p2p_tally.node.merges.exchange import Peers
+from p2p_tally.node.merges.exchange import Peers, members_digest
 from p2p_tally.node.poll import Poll
 from p2p_tally.node.position import Position
 from p2p_tally.node.reports import RoundReport, Stopwatch
+from p2p_tally.node.step.handovers import Handovers
+from p2p_tally.node.step.inbox import ListDoor
 from p2p_tally.node.step.step import Abandoned, LeftBehind, Step
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.ledger import Ledger
@@ -60,6 +63,8 @@ class Node:
         clock: Clock = time.perf_counter,
         deadlines: Deadlines | None = None,
         quorum: int | None = None,
+        least_present: int | None = 1,
+        lists: ListDoor | None = None,
     ) -> None:
         self.name = name
         self.learner = learner
@@ -68,10 +73,12 @@ class Node:
         self.topology = topology
         self.transport = transport
         self.compute = compute
-        self.position = Position(self.federation)
+        self.position = Position(self.federation, topology.last_round(name, self.federation.rounds))
         self.ledger = Ledger()
         self.ballots = ballot_format(self.federation, learner.probes.votes_per_round, learner.classes)
         self.outbox = Outbox(name, transport, self.ledger)
+        deadlines = deadlines or Deadlines()
+        handovers = Handovers(name, topology, self.position, state_size(learner))
         self.step = Step(
             name,
             self.federation,
@@ -81,32 +88,46 @@ class Node:
             self.position,
             self.ballots,
             learner.probes.labels_of,
-            deadlines or Deadlines(),
+            deadlines,
             clock,
+            least_present,
+            handovers,
+            lists,
         )
-        self.poll = Poll(name, learner, topology, self.step, self.ballots, quorum)
-        peers = Peers(name, self.step.roster, self.outbox, self.step.gather, self.step.inbox.refuse)
+        step, outbox = self.step, self.outbox
+        self.handover = Handover(name, learner, topology, self.position, step, handovers, outbox, compute, deadlines)
+        self.poll = Poll(name, learner, topology, step, self.ballots, quorum)
+        signed = None if lists is None else members_digest(topology)
+        peers = Peers(name, step.roster, outbox, step.gather, step.inbox.refuse, step.attendance.least, signed)
         self.exchange = make_exchange(self.federation, topology, peers, learner.feedback)
         self._recorder = recorder
         self._clock = clock
 
     async def run(self, announce: bool = True) -> None:
-        """Play all rounds that are left, or until asked to stop. The caller starts and closes the transport.
-
-        `announce`: tell the neighbours in which round this node starts. Not needed where they know.
-        """
+        """Play all rounds that are left, or until asked to stop. The caller starts and ends the transport. `announce`:
+        tell the neighbours in which round this node starts. Not needed where they know."""
         if announce:
             self.step.announcer.here()
         try:
             while self.position.goes_on:
                 try:
+                    await self.handover.join(self.position.round + 1)
+                    await self.step.ready(self.position.round + 1, self.handover.give_asked)
+                    await self.handover.give(self.position.round + 1)
                     await self._play(self.position.round + 1)
                 except LeftBehind as behind:
-                    self.step.rejoin(behind.theirs)
+                    self._catch_up(behind.theirs)
         except Abandoned:
             log.info("round %d abandoned", self.position.round + 1, extra={"event": "abandoned"})
         self.position.end()
         self.step.announcer.bye()
+
+    def _catch_up(self, theirs: int) -> None:
+        """Jump to the round of the others."""
+        finished = self.position.round
+        self.step.rejoin(theirs)
+        if missed_a_merge(self.federation, finished, self.position.round):
+            log.info("the others may have merged meanwhile", extra={"event": "merge-missed"})
 
     async def _play(self, r: int) -> None:
         """Round r of Algorithm 1."""

@@ -69,7 +69,7 @@ class Poll:
         if self._federation.tally_weights == "uniform":
             return None
         if weighs_by_reliability(self._federation):
-            voters = [self._topology.members.index(member) for member in heard]
+            voters = [self._topology.rank(member) for member in heard]
             votes = np.stack([votes_of(answer) for answer in heard.values()])  # [N, P]
             return self._learner.voter.weigh(voters, votes, self._learner.probes.labels_of(round))
         row = self._topology.mixed_weights(self._name, round, self._federation.hops)

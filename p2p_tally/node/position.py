@@ -9,13 +9,16 @@ from p2p_tally.config import Federation
 Listener = Callable[[int, str], None]
 
 WAITING = "waiting"  # the phase before the first round
+PAUSED = "paused"  # between two rounds: too few members are there
 
 
 class Position:
     """The position of one node in its run. The node's own loop changes it; all others only read it."""
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: Federation, last: int | None = None) -> None:
+        """`last`: the last round that this node plays, if it leaves before the end."""
         self.rounds = federation.rounds
+        self.last = federation.rounds if last is None else last
         self.round = 0  # the last round finished
         self.phase = WAITING
         self.stopping = False  # asked to stop after this round
@@ -24,6 +27,7 @@ class Position:
         self.warmup = federation.warmup if isinstance(federation.warmup, int) else None
         self.merged_at = 0  # the last round in which this node merged with others, or tried to
         self._listeners: list[Listener] = []
+        self._when_stopped: list[Callable[[], None]] = []
 
     def listen(self, listener: Listener) -> None:
         """Call this function whenever a phase begins."""
@@ -35,7 +39,7 @@ class Position:
 
     @property
     def goes_on(self) -> bool:
-        return self.round < self.rounds and not self.stopping
+        return self.round < self.last and not self.stopping
 
     def enter(self, phase: str) -> None:
         self.phase = phase
@@ -62,11 +66,30 @@ class Position:
     def merged(self, round: int) -> None:
         self.merged_at = round
 
+    def plays_until(self, last: int) -> None:
+        """The members have changed: this is the last round that this node plays."""
+        self.last = min(last, self.rounds)
+
+    def wait(self) -> None:
+        """This node does not take part in the next round. It waits as before its first round."""
+        self.enter(WAITING)
+
+    def take_over(self, round: int, warmup: int | None, merged_at: int) -> None:
+        """Go on as a peer that has finished this round."""
+        self.move_to(max(self.round, round))
+        self.warmup, self.merged_at = warmup, merged_at
+
+    def when_stopped(self, call: Callable[[], None]) -> None:
+        """Call this function when this node is asked to stop."""
+        self._when_stopped.append(call)
+
     def stop(self) -> None:
         self.stopping = True
+        for call in self._when_stopped:
+            call()
 
     def end(self) -> None:
-        self.enter("done" if self.round >= self.rounds else "stopped")
+        self.enter("done" if self.round >= self.last else "stopped")
 
     # --- for checkpoints
 
@@ -76,4 +99,6 @@ class Position:
 
     def restore(self, round: int, notes: dict[str, Any]) -> None:
         self.move_to(round)
-        self.warmup, self.merged_at = notes["warmup"], notes["merged_at"]
+        if self.warmup is None:  # only an automatic warm-up is not known from the options
+            self.warmup = notes["warmup"]
+        self.merged_at = notes["merged_at"]

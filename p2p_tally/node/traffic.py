@@ -9,26 +9,28 @@ N peers are in order of rank, which is the order of their names. Of two neighbou
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
 
 from p2p_tally.config import Federation
-from p2p_tally.ids import NodeName
 from p2p_tally.learning.feedback import NAME_BYTES
 from p2p_tally.learning.graph import merge_ring
+from p2p_tally.learning.handed_over import handed_bytes
 from p2p_tally.learning.schedule import channel, merges, sends_changes
 from p2p_tally.node.formats import merge_formats
 from p2p_tally.node.merges.ring import halves
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.changes import ChangeFormat
+from p2p_tally.protocol.handover import piece_lengths
+from p2p_tally.protocol.handover_messages import DIGEST_BYTES, Piece, State
 from p2p_tally.protocol.ledger import Count
-from p2p_tally.protocol.masks import to_mask
+from p2p_tally.protocol.masks import mask_of_all
 from p2p_tally.protocol.messages import Announce, Here, Message, Ready, Relayed, Shard, Stage, Vote
 from p2p_tally.protocol.segments import runs, segments
 from p2p_tally.topologies import Topology
@@ -39,6 +41,12 @@ NUMBER_WIDTHS = (0, 1 << 7, 1 << 8, 1 << 16, 1 << 32)
 
 # A message, and which peers [N] send one of its size.
 VotesSent = tuple[Vote | Ready, np.ndarray]
+
+# What a peer of this rank tells a newcomer of itself: when its channel opened, and when it last merged.
+Handed = Callable[[int], tuple[int | None, int]]
+
+# For each stage, number and length of a run: how many are sent around a ring, and how many of them are masked.
+RingRuns = dict[tuple[Stage, int, int], tuple[int, int]]
 
 
 class Copies(NamedTuple):
@@ -84,12 +92,41 @@ class Traffic:
         self.parameters = parameters
         self.nodes = len(topology.members)
         self._counted: dict[int, _LinkCounts] = {}  # by phase of the graph
+        self._rings: dict[int, RingRuns] = {}  # the same; of the last one only
+        self._owned: dict[int, dict[tuple[int, int], list[int]]] = {}  # by the number of members
 
-    def round(self, r: int, votes: Iterable[VotesSent] = (), merge: ChangeFormat | None = None) -> Iterator[Copies]:
-        """All messages of round r: these votes, and its merge in this format, if it has one."""
-        for copies in self._round(r, votes, merge):
+    def round(
+        self,
+        r: int,
+        votes: Iterable[VotesSent] = (),
+        merge: ChangeFormat | None = None,
+        handed: Handed | None = None,
+    ) -> Iterator[Copies]:
+        """All messages of round r: these votes, and its merge in this format, if it has one.
+
+        `handed`: what a donor of this rank tells a newcomer of itself; by default what the schedule says."""
+        for copies in chain(self._handovers(r, handed or self._by_schedule(r)), self._round(r, votes, merge)):
             if copies.copies:
                 yield copies
+
+    def _handovers(self, r: int, handed: Handed) -> Iterator[Copies]:
+        """What newcomers get before their first round, each from its first donor."""
+        for newcomer in self.topology.newcomers(r):
+            for donor in self.topology.donors(newcomer, r)[:1]:
+                dials = int(self.topology.rank(donor) < self.topology.rank(newcomer))
+                size = self._handed_bytes
+                yield Copies(State(r - 1, *handed(self.topology.rank(donor)), size, bytes(DIGEST_BYTES)), 1, dials)
+                for part, length in enumerate(piece_lengths(size)):
+                    yield Copies(Piece(part, bytes(length)), 1, dials)
+
+    @cached_property
+    def _handed_bytes(self) -> int:
+        return handed_bytes(self.federation, self.parameters)
+
+    def _by_schedule(self, r: int) -> Handed:
+        federation = self.federation
+        warmup = federation.warmup if isinstance(federation.warmup, int) else None
+        return lambda _: (warmup, next((before for before in range(r - 1, 0, -1) if merges(federation, before)), 0))
 
     def planned(self) -> Iterator[Planned]:
         """Every round according to the schedule: while the channel is open all peers send ballots of the largest size.
@@ -119,8 +156,9 @@ class Traffic:
                 yield Copies(relayed, int(copies[senders].sum()), int(masked[senders].sum()))
         if merge is None:
             return
-        if merge_ring(self.federation, self.topology) is not None:
-            yield from self._around_the_ring(r)
+        ring = merge_ring(self.federation, self.topology, r)
+        if ring is not None:
+            yield from self._around_the_ring(r, np.array([self.topology.rank(member) for member in ring]))
         elif self.topology.is_complete(r):
             yield from self._all_reduce(r, links, merge)
         else:
@@ -142,55 +180,50 @@ class Traffic:
 
     def _all_reduce(self, r: int, links: "_LinkCounts", format: ChangeFormat) -> Iterator[Copies]:
         base = bytes(NAME_BYTES) if sends_changes(self.federation) else b""
-        yield links.to_neighbours(Announce(r, self._mask_of_all, base))
-        for (part, length), owners in self._owners.items():
+        count = len(self.topology.members_at(r))
+        yield links.to_neighbours(Announce(r, mask_of_all(count), base))
+        for (part, length), owners in self._owners(count).items():
             # All others send their values of a segment to its owner, and it sends the mean to all of them. The owner is
             # dialled by peers that come before it in order of name, and dials those that come after it.
             before = sum(owners)
-            others = len(owners) * (self.nodes - 1)
+            others = len(owners) * (count - 1)
             data = bytes(format.size(length))
             yield Copies(Shard(r, Stage.SCATTER, part, data), others, before)
             yield Copies(Shard(r, Stage.GATHER, part, data), others, others - before)
 
-    @cached_property
-    def _mask_of_all(self) -> bytes:
-        names = [NodeName(member) for member in self.topology.members]
-        return to_mask(names, names)
+    def _owners(self, count: int) -> dict[tuple[int, int], list[int]]:
+        """For each number and length of a run: the places, among so many members, whose segments have such a run."""
+        if count not in self._owned:
+            found: dict[tuple[int, int], list[int]] = {}
+            for place, segment in enumerate(segments(self.parameters, count)):
+                for part, run in enumerate(runs(segment)):
+                    found.setdefault((part, run.stop - run.start), []).append(place)
+            self._owned[count] = found
+        return self._owned[count]
 
-    @cached_property
-    def _owners(self) -> dict[tuple[int, int], list[int]]:
-        """For each number and length of a run: the ranks of the peers whose segments have such a run."""
-        found: dict[tuple[int, int], list[int]] = {}
-        for rank, segment in enumerate(segments(self.parameters, self.nodes)):
-            for part, run in enumerate(runs(segment)):
-                found.setdefault((part, run.stop - run.start), []).append(rank)
-        return found
-
-    def _around_the_ring(self, r: int) -> Iterator[Copies]:
-        for order in self._directions:
-            yield Copies(Announce(r, b""), self.nodes, int(_dialling(order).sum()))
-        for (stage, part, length), (copies, masked) in self._ring_runs.items():
+    def _around_the_ring(self, r: int, order: np.ndarray) -> Iterator[Copies]:
+        """`order`: the ranks in the order of the ring [n]."""
+        # With two peers there is one direction only.
+        directions = [order] if len(order) == 2 else [order, order[::-1]]
+        for way in directions:
+            yield Copies(Announce(r, b""), len(order), int(_dialling(way).sum()))
+        phase = self.topology.phase(r)
+        if phase not in self._rings:
+            self._rings = {phase: self._ring_runs(directions)}
+        for (stage, part, length), (copies, masked) in self._rings[phase].items():
             yield Copies(Shard(r, stage, part, bytes(ChangeFormat().size(length))), copies, masked)
 
-    @cached_property
-    def _directions(self) -> list[np.ndarray]:
-        """The ranks in the order of the ring [N], in each direction. With two peers there is one direction only."""
-        ring = merge_ring(self.federation, self.topology) or ()
-        order = np.array([self.topology.rank(member) for member in ring])
-        return [order] if len(order) == 2 else [order, order[::-1]]
-
-    @cached_property
-    def _ring_runs(self) -> dict[tuple[Stage, int, int], tuple[int, int]]:
+    def _ring_runs(self, directions: Sequence[np.ndarray]) -> RingRuns:
         """How many runs of each length are sent in each stage, and how many of them are masked.
 
         Run numbers that need the same number of bytes in a frame are counted together, under the smallest of them.
         """
-        count = self.nodes
+        count = len(directions[0])
         found: Counter[tuple[Stage, int, int]] = Counter()
         dialled: Counter[tuple[Stage, int, int]] = Counter()
         cuts = halves(self.parameters, count)
         most = max(len(segment) for cut in cuts for segment in cut)
-        for order, cut in zip(self._directions, cuts, strict=True):
+        for order, cut in zip(directions, cuts, strict=True):
             dialling = _dialling(order)
             for number in range(most):
                 lengths = np.array([_length(segment, number) for segment in cut])  # [N], by segment
@@ -218,7 +251,10 @@ class _LinkCounts:
         nodes = len(topology.members)
         neighbours = np.array(topology.degrees(r))
         if topology.is_complete(r):
-            return cls(neighbours, np.arange(nodes)[::-1].copy(), {})
+            there = np.zeros(nodes, np.int64)
+            there[[topology.rank(member) for member in topology.members_at(r)]] = 1
+            after = there.sum() - there.cumsum()  # how many members come after each
+            return cls(neighbours, there * after, {})
         ends, others = topology.links(r)
         relays = {} if federation.hops == 1 else _relays(topology.reach(r, federation.hops))
         return cls(neighbours, np.bincount(ends[ends < others], minlength=nodes), relays)

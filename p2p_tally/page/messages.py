@@ -16,7 +16,7 @@ from p2p_tally.ids import NAME_LENGTH
 from p2p_tally.page.problems import MESSAGE_LENGTH
 from p2p_tally.page.votes import COMPARED, LONGEST_SIDE, SHOWN, TEXT_LENGTH
 
-STATES = ("waiting", "playing", "done", "stopped", "unreachable")
+STATES = ("waiting", "playing", "paused", "done", "stopped", "unreachable")
 
 # Limits of what one message may hold.
 MOST_NODES = 4096

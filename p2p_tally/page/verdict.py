@@ -44,6 +44,8 @@ def judge(states: Mapping[str, Mapping[str, Any]], rounds: int) -> Verdict:
             watch.append({"node": name, "why": f"has been in round {state['round'] + 1} for {_span(state['still'])}"})
         elif state["state"] == "waiting":
             watch.append({"node": name, "why": f"waits for {_names(state['missing'])}"})
+        elif state["state"] == "paused":
+            watch.append({"node": name, "why": f"pauses until more are there: {_names(state['missing'])} missing"})
         elif state["state"] == "playing" and (others := [peer for peer in state["missing"] if peer not in lost]):
             watch.append({"node": name, "why": f"has no answer from {_names(others)}"})
     concerns = bad + watch
@@ -55,6 +57,8 @@ def judge(states: Mapping[str, Mapping[str, Any]], rounds: int) -> Verdict:
         return Verdict("bad", f"{names} {'does' if len(bad) == 1 else 'do'} not answer.", progress, concerns)
     if all(state["state"] == "waiting" for state in states.values()):
         return Verdict("watch", "Not all nodes are there yet.", progress, concerns)
+    if all(state["state"] == "paused" for state in states.values()):
+        return Verdict("watch", "Paused: too few nodes are there.", progress, concerns)
     return Verdict("watch", f"Look at {names}.", progress, concerns)
 
 
@@ -69,7 +73,7 @@ def _progress(states: Mapping[str, Mapping[str, Any]], rounds: int) -> str:
         accuracy += " on average"
     if _all_done(states):
         return f"{_count(len(states), 'node')}, {_count(rounds, 'round')}{accuracy}."
-    playing = [state for state in states.values() if state["state"] == "playing"]
+    playing = [state for state in states.values() if state["state"] in ("playing", "paused")]
     done = sum(state["state"] == "done" for state in states.values())
     if not playing:
         what = f"{done} finished" if done else "none in a round"

@@ -41,8 +41,9 @@ _Entry = tuple[Any, bytes]
 class Barrier:
     """Collects what one node waits for. It does not look into the items: answers, parameters, counts."""
 
-    def __init__(self, peers: Iterable[NodeName]) -> None:
-        self._peers = frozenset(peers)
+    def __init__(self, peers: Collection[NodeName]) -> None:
+        """`peers`: asked anew for every item, because members may come."""
+        self._peers = peers
         self._round = 0  # the round of the stage opened last
         self._passed: dict[Stage, Place] = {}  # the place opened last, for each stage
         self._early: dict[Stage, dict[Place, dict[NodeName, _Entry]]] = {stage: {} for stage in Stage}

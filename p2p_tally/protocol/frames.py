@@ -15,17 +15,26 @@ from p2p_tally.protocol.messages import (
     MAX_TEXT,
     Announce,
     Bye,
+    Fetch,
+    Handed,
     Hello,
     Here,
     Kind,
+    ListAsk,
+    Listed,
+    ListNumber,
+    ListPart,
+    ListRequest,
     Lost,
     Message,
     News,
     Notice,
+    Piece,
     Ready,
     Relayed,
     Shard,
     Stage,
+    State,
     Vote,
     Waiting,
     Welcome,
@@ -77,9 +86,12 @@ def _fields(message: Message) -> tuple[Any, ...]:
         case Ready():
             fields = (message.round, message.right, message.of)
         case Announce():
-            fields = (message.round, message.present, *([message.base] if message.base else []))
+            rest = (message.base, message.members) if message.members else (message.base,) if message.base else ()
+            fields = (message.round, message.present, *rest)
         case Bye() | Here() | Withdraw():
             fields = (message.round,)
+        case Fetch() | State() | Piece() | ListNumber() | ListAsk() | ListPart() | ListRequest():
+            fields = tuple(getattr(message, field) for field in message.__slots__)
         case Waiting():
             fields = (message.round, message.at.value)
         case Welcome():
@@ -113,18 +125,21 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return _vote(fields)
         case (Kind.SHARD.value, round, stage, part, data):
             return Shard(round, _stage(stage), part, data)
-        case (Kind.ANNOUNCE.value, round, present):
-            return Announce(round, present)
-        case (Kind.ANNOUNCE.value, round, present, base) if base:
-            return Announce(round, present, base)
-        case (Kind.BYE.value, round):
-            return Bye(round)
-        case (Kind.WITHDRAW.value, round):
-            return Withdraw(round)
+        case (Kind.ANNOUNCE.value, _, _, *rest) as fields if len(rest) <= 2 and (not rest or rest[-1]):
+            return Announce(*fields[1:])
+        case (Kind.BYE.value | Kind.WITHDRAW.value as kind, round):
+            return Bye(round) if kind == Kind.BYE else Withdraw(round)
         case (Kind.HERE.value | Kind.WAITING.value | Kind.LOST.value, *_) as fields:
             return _notice(fields)
         case (Kind.WELCOME.value,):
             return Welcome()
+        case (Kind.FETCH.value | Kind.STATE.value | Kind.PIECE.value, *_) as fields:
+            return _handed(fields)
+        case (
+            Kind.LIST_NUMBER.value | Kind.LIST_ASK.value | Kind.LIST_PART.value | Kind.LIST_REQUEST.value,
+            *_,
+        ) as fields:
+            return _listed(fields)
         case (Kind.RELAYED.value, origin, hops, int(), *_) as fields:
             return Relayed(origin, hops, _vote(fields[3:]))
         case (Kind.NEWS.value, origin, number, int(), *_) as fields:
@@ -140,6 +155,30 @@ def _vote(fields: tuple[Any, ...]) -> Vote | Ready:
             return Vote(round, ballot)
         case (Kind.READY.value, round, right, of):
             return Ready(round, right, of)
+    raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+
+
+def _handed(fields: tuple[Any, ...]) -> Handed:
+    match fields:
+        case (Kind.FETCH.value, round):
+            return Fetch(round)
+        case (Kind.STATE.value, round, warmup, merged_at, size, digest):
+            return State(round, warmup, merged_at, size, digest)
+        case (Kind.PIECE.value, part, data):
+            return Piece(part, data)
+    raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+
+
+def _listed(fields: tuple[Any, ...]) -> Listed:
+    match fields:
+        case (Kind.LIST_NUMBER.value, number, digest):
+            return ListNumber(number, digest)
+        case (Kind.LIST_ASK.value, first):
+            return ListAsk(first)
+        case (Kind.LIST_PART.value, first, lines):
+            return ListPart(first, lines)
+        case (Kind.LIST_REQUEST.value, line):
+            return ListRequest(line)
     raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
 
 

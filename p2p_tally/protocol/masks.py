@@ -12,6 +12,11 @@ def to_mask(present: Iterable[NodeName], members: Sequence[NodeName]) -> bytes:
     return np.packbits(bits).tobytes()
 
 
+def mask_of_all(members: int) -> bytes:
+    """The mask in which every bit of so many members is set."""
+    return np.packbits(np.ones(members, bool)).tobytes()
+
+
 def from_mask(mask: bytes, members: Sequence[NodeName]) -> set[NodeName]:
     """The members whose bit is set; bits past the last member are ignored."""
     bits = np.unpackbits(np.frombuffer(mask, np.uint8))

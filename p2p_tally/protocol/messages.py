@@ -5,72 +5,34 @@ sender: the receiver knows who is at the other end of the link.
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import ClassVar
 
 from p2p_tally.errors import FrameError
+from p2p_tally.protocol.handover_messages import Fetch, Handed, Piece, State
+from p2p_tally.protocol.kinds import (
+    MAX_NUMBER,
+    MAX_TEXT,
+    Kind,
+    Stage,
+    check_bytes,
+    check_number,
+    check_round,
+    check_text,
+)
+from p2p_tally.protocol.list_messages import ListAsk, Listed, ListNumber, ListPart, ListRequest
 
-# Rounds and counts take at most 4 bytes.
-MAX_NUMBER = 2**32 - 1
+__all__ = [
+    "MAX_NUMBER", "MAX_TEXT", "Announce", "Bye", "Fetch", "Handed", "Hello", "Here", "Kind", "ListAsk",
+    "ListNumber", "ListPart", "ListRequest", "Listed", "Lost", "Message", "News",
+    "Notice", "Piece", "Ready", "Relayed", "Shard", "Stage", "State", "Vote", "Waiting", "Welcome", "Withdraw",
+]  # fmt: skip
 
 # A ballot longer than this is allowed only up to this round, so that a vote is at most 24 bytes longer than its ballot.
 LONG_BALLOT = LONG_BALLOT_ROUNDS = 65_535
 
-# Limits for the lists and texts of a hello. They are checked before anything is compared.
+# Limits for the lists of a hello. They are checked before anything is compared.
 MAX_FIELDS = 64
-MAX_TEXT = 1024
 MAX_LIST = 4096
-
-
-class Kind(IntEnum):
-    """Append only: never change or reuse a number."""
-
-    HELLO = 1
-    VOTE = 2
-    READY = 3
-    SHARD = 4
-    ANNOUNCE = 5
-    BYE = 6
-    HERE = 7
-    WITHDRAW = 8
-    WAITING = 9
-    WELCOME = 10
-    RELAYED = 11
-    NEWS = 12
-    LOST = 13
-
-
-class Stage(IntEnum):
-    """What a barrier waits for; the ledger counts bytes by it. Append only."""
-
-    VOTE = 1  # ballots for the probes of a round
-    READY = 2  # accuracy on the probes, during an automatic warm-up
-    VECTOR = 3  # a neighbour's parameters
-    SCATTER = 4  # all-reduce, first half: the segment of a peer's parameters that this node sums
-    GATHER = 5  # all-reduce, second half: the mean of the segment that a peer summed
-    ANNOUNCE = 6  # who takes part in a merge
-    HANDSHAKE = 7  # hello, here, waiting, withdraw, news and bye
-
-
-def _number(value: object, what: str) -> None:
-    if type(value) is not int or not 0 <= value <= MAX_NUMBER:
-        raise FrameError(f"{what} is {value!r:.40}, not a number from 0 to {MAX_NUMBER}", reason="field")
-
-
-def _round(value: object) -> None:
-    _number(value, "round")
-    if value == 0:
-        raise FrameError("round is 0; rounds count from 1", reason="field")
-
-
-def _bytes(value: object, what: str) -> None:
-    if type(value) is not bytes:
-        raise FrameError(f"{what} is {type(value).__name__}, not bytes", reason="field")
-
-
-def _text(value: object, what: str) -> None:
-    if type(value) is not str or len(value) > MAX_TEXT:
-        raise FrameError(f"{what} is {value!r:.40}, not a text of at most {MAX_TEXT} characters", reason="field")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +52,24 @@ class Hello:
     fields: tuple[tuple[str, str], ...]  # what peers must agree on, by name, in a fixed order
 
     def __post_init__(self) -> None:
-        _number(self.version, "version")
-        _text(self.name, "name")
-        _number(self.round, "round")
+        check_number(self.version, "version")
+        check_text(self.name, "name")
+        check_number(self.round, "round")
         if type(self.running) is not bool:
             raise FrameError("running is not true or false", reason="field")
         for items, most in ((self.checkpoints, MAX_LIST), (self.neighbours, MAX_LIST), (self.fields, MAX_FIELDS)):
             if type(items) is not tuple or len(items) > most:
                 raise FrameError(f"not a list of at most {most}", reason="field")
         for number in self.checkpoints:
-            _number(number, "checkpoint")
+            check_number(number, "checkpoint")
         for name in self.neighbours:
-            _text(name, "neighbour")
-        _text(self.digest, "digest")
+            check_text(name, "neighbour")
+        check_text(self.digest, "digest")
         for pair in self.fields:
             if type(pair) is not tuple or len(pair) != 2:
                 raise FrameError("a field is not a pair", reason="field")
-            _text(pair[0], "field")
-            _text(pair[1], "value")
+            check_text(pair[0], "field")
+            check_text(pair[1], "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +82,8 @@ class Vote:
     ballot: bytes
 
     def __post_init__(self) -> None:
-        _round(self.round)
-        _bytes(self.ballot, "ballot")
+        check_round(self.round)
+        check_bytes(self.ballot, "ballot")
         if len(self.ballot) > LONG_BALLOT and self.round > LONG_BALLOT_ROUNDS:
             raise FrameError(f"a ballot of {len(self.ballot)} bytes in round {self.round}", reason="field")
 
@@ -142,9 +104,9 @@ class Ready:
     of: int
 
     def __post_init__(self) -> None:
-        _round(self.round)
-        _number(self.right, "right")
-        _number(self.of, "of")
+        check_round(self.round)
+        check_number(self.right, "right")
+        check_number(self.of, "of")
         if self.of == 0 or self.right > self.of:
             raise FrameError(f"{self.right} right of {self.of}", reason="field")
 
@@ -154,6 +116,7 @@ class Announce:
     """The sender takes part in the merge of a round. `present`: a bit for each member it can reach, in order of name.
 
     `base`: where changes are sent instead of parameters, the name of the vector from which the change is computed.
+    `members`: in a federation with a members' list, the digest of the members of this round.
     """
 
     kind: ClassVar[Kind] = Kind.ANNOUNCE
@@ -162,11 +125,13 @@ class Announce:
     round: int
     present: bytes
     base: bytes = b""
+    members: bytes = b""
 
     def __post_init__(self) -> None:
-        _round(self.round)
-        _bytes(self.present, "present")
-        _bytes(self.base, "base")
+        check_round(self.round)
+        check_bytes(self.present, "present")
+        check_bytes(self.base, "base")
+        check_bytes(self.members, "members")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +148,11 @@ class Shard:
     data: bytes
 
     def __post_init__(self) -> None:
-        _round(self.round)
+        check_round(self.round)
         if self.stage not in (Stage.VECTOR, Stage.SCATTER, Stage.GATHER):
             raise FrameError(f"stage {self.stage!r:.40} carries no parameters", reason="field")
-        _number(self.part, "part")
-        _bytes(self.data, "data")
+        check_number(self.part, "part")
+        check_bytes(self.data, "data")
         if not self.data:
             raise FrameError("no parameters", reason="field")
 
@@ -206,7 +171,7 @@ class Bye:
     round: int
 
     def __post_init__(self) -> None:
-        _number(self.round, "round")
+        check_number(self.round, "round")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +184,7 @@ class Here:
     round: int
 
     def __post_init__(self) -> None:
-        _number(self.round, "round")
+        check_number(self.round, "round")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +197,7 @@ class Withdraw:
     round: int
 
     def __post_init__(self) -> None:
-        _round(self.round)
+        check_round(self.round)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +215,7 @@ class Waiting:
     at: Stage  # what it waits for; it has already sent its own message for this stage
 
     def __post_init__(self) -> None:
-        _round(self.round)
+        check_round(self.round)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +237,8 @@ class Relayed:
     message: Vote | Ready
 
     def __post_init__(self) -> None:
-        _number(self.origin, "origin")
-        _number(self.hops, "hops")
+        check_number(self.origin, "origin")
+        check_number(self.hops, "hops")
         if self.hops < 2:
             raise FrameError(f"{self.hops} hops: what was passed on has come over two links or more", reason="field")
 
@@ -296,7 +261,7 @@ class Lost:
     missing: bytes
 
     def __post_init__(self) -> None:
-        _bytes(self.missing, "missing")
+        check_bytes(self.missing, "missing")
 
 
 Notice = Here | Waiting | Lost
@@ -314,8 +279,24 @@ class News:
     message: Notice
 
     def __post_init__(self) -> None:
-        _number(self.origin, "origin")
-        _number(self.number, "number")
+        check_number(self.origin, "origin")
+        check_number(self.number, "number")
 
 
-Message = Hello | Vote | Ready | Announce | Shard | Bye | Here | Withdraw | Waiting | Welcome | Relayed | News | Lost
+Message = (
+    Hello
+    | Vote
+    | Ready
+    | Announce
+    | Shard
+    | Bye
+    | Here
+    | Withdraw
+    | Waiting
+    | Welcome
+    | Relayed
+    | News
+    | Lost
+    | Handed
+    | Listed
+)

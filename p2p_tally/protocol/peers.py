@@ -171,6 +171,10 @@ class Roster(Mapping[NodeName, Peer]):
         self.changes = 0  # how often any presence changed: a caller can see that it need not check all peers again
         self._peers = {peer: Peer(on_change=self._count_change) for peer in peers}
 
+    def add(self, peer: NodeName) -> None:
+        """Somebody becomes a member. A name that is there already stays as it is."""
+        self._peers.setdefault(peer, Peer(on_change=self._count_change))
+
     def _count_change(self) -> None:
         self.changes += 1
 

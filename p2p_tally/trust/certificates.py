@@ -83,6 +83,15 @@ def key_of(der: bytes | None) -> bytes | None:
     return found.public_bytes(Encoding.Raw, PublicFormat.Raw) if isinstance(found, Ed25519PublicKey) else None
 
 
+def credential_shown(der: bytes | None) -> Credential | None:
+    """The credential in a certificate that TLS has shown; None if there is none, or it is none of ours."""
+    key = key_of(der)
+    if der is None or key is None:
+        return None
+    credential = Credential(key, x509.load_der_x509_certificate(der).signature)
+    return credential if certificate(credential) == der else None
+
+
 # --- TLS
 
 
@@ -98,6 +107,14 @@ def accepting(identity_file: Path, members: Iterable[Credential]) -> ssl.SSLCont
 def dialling(identity_file: Path | None, peer: Credential) -> ssl.SSLContext:
     """For the side that dials: it accepts this peer and nobody else. Without an identity it shows no certificate."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, identity_file, [peer], ssl.CERT_REQUIRED)
+
+
+def asking() -> ssl.SSLContext:
+    """For the side that dials and does not know the other's certificate: it accepts any, and shows none of its own.
+
+    The caller must compare what is shown with what it has pinned before it says anything.
+    """
+    return _context(ssl.PROTOCOL_TLS_CLIENT, None, [], ssl.CERT_NONE)
 
 
 def _context(

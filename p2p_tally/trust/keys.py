@@ -20,6 +20,7 @@ from p2p_tally.errors import TrustError
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
+CREDENTIAL_BYTES = KEY_BYTES + SIGNATURE_BYTES
 
 # Crockford's: no I, L, O or U, which are taken for 1, 1, 0 and V.
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -70,15 +71,23 @@ class Credential:
         return fingerprint(self.key)
 
     @property
+    def raw(self) -> bytes:
+        """As it is sent: 96 bytes."""
+        return self.key + self.proof
+
+    @property
     def text(self) -> str:
         """As it is written in the members' list."""
-        return base64.urlsafe_b64encode(self.key + self.proof).decode()
+        return base64.urlsafe_b64encode(self.raw).decode()
 
     @classmethod
     def read(cls, text: object) -> "Credential":
-        raw = read_base64(text, "a credential")
-        if len(raw) != KEY_BYTES + SIGNATURE_BYTES:
-            raise TrustError(f"a credential has {KEY_BYTES + SIGNATURE_BYTES} bytes, not {len(raw)}")
+        return cls.from_raw(read_base64(text, "a credential"))
+
+    @classmethod
+    def from_raw(cls, raw: bytes) -> "Credential":
+        if len(raw) != CREDENTIAL_BYTES:
+            raise TrustError(f"a credential has {CREDENTIAL_BYTES} bytes, not {len(raw)}")
         return cls(raw[:KEY_BYTES], raw[KEY_BYTES:])
 
 

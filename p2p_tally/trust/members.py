@@ -55,6 +55,7 @@ class Members:
     probes: str = ""  # digest of the probes
     current: Mapping[NodeName, Member] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
+    left: Mapping[NodeName, int] = field(default_factory=dict)  # who was a member, and the change that ended it
 
     # --- who is there
 
@@ -95,7 +96,7 @@ class Members:
             raise TrustError("a list that does not begin with a found", reason="order")
         if request.federation != self.federation:
             raise TrustError("a change of another federation", reason="federation")
-        self._check_request(request)
+        self.check_request(request)
         orderer = request.by if request.kind is Kind.TAKE_OVER else self.orderer
         if change.orderer != orderer:
             raise TrustError(f"changes are ordered by {orderer}, not by {change.orderer}", reason="orderer")
@@ -124,7 +125,7 @@ class Members:
             spans=(Span(request.name, change.round),),
         )
 
-    def _check_request(self, request: Request) -> None:
+    def check_request(self, request: Request) -> None:
         """Raise a TrustError unless this member may ask for this."""
         kind, name, by = request.kind, request.name, request.by
         if by not in self.current:
@@ -157,6 +158,8 @@ class Members:
             raise TrustError(f"{request.by} may not invite", reason="role")
         if name in self.current:
             raise TrustError(f"{name} is a member already", reason="name")
+        if request.after > self.number or request.after < self.left.get(name, 0):
+            raise TrustError(f"a request of {request.by} from before {name} left", reason="old")
         if len(self.current) >= MOST_MEMBERS:
             raise TrustError(f"the list is full: {MOST_MEMBERS} members", reason="full")
         self._check_new_key(request)
@@ -178,7 +181,7 @@ class Members:
     def _apply(self, change: Change) -> "Members":
         request, name = change.request, change.request.name
         details, current, spans = request.details, dict(self.current), self.spans
-        orderer, successor = self.orderer, self.successor
+        orderer, successor, left = self.orderer, self.successor, self.left
         match request.kind:
             case Kind.JOIN:
                 credential = Credential.read(details.credential)
@@ -190,6 +193,7 @@ class Members:
                     replace(s, end=max(s.first, change.round)) if s.name == name and s.end is None else s for s in spans
                 )
                 successor = None if successor == name else successor
+                left = {**left, name: change.number}
             case Kind.ADDRESS:
                 current[name] = replace(current[name], address=details.address)
             case Kind.ROTATE:
@@ -211,4 +215,5 @@ class Members:
             successor=successor,
             current=current,
             spans=spans,
+            left=left,
         )

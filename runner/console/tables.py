@@ -1,5 +1,6 @@
 """What a person at a terminal is shown of a run and of bytes."""
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -39,10 +40,11 @@ def print_run(run: Run) -> None:
         table.add_column("model")
     for column in ("accuracy %", "tail mean %"):
         table.add_column(column, justify="right")
-    tails = run.accuracy[run.tail].mean(0)
+    # Of the rounds that a node took part in: another may have joined, left or died.
+    tails = [np.mean(own[np.isfinite(own)]) if np.isfinite(own).any() else np.nan for own in run.accuracy[run.tail].T]
     for rank, name in enumerate(run.names[:16]):
         model = [shown(of_rank(run.federation, rank).model)] if mixed else []
-        table.add_row(name, *model, f"{summary['accuracy'][rank]:.1f}", f"{tails[rank]:.1f}")
+        table.add_row(name, *model, *(_share(value) for value in (summary["accuracy"][rank], tails[rank])))
     if len(run.names) > 16:
         table.add_row(f"... {len(run.names) - 16} more")
     print_table(table)
@@ -55,6 +57,10 @@ def print_run(run: Run) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _share(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.1f}"
 
 
 def print_payload(title: str, cells: list[CellBytes]) -> None:

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from p2p_tally.errors import ConfigError
-from p2p_tally.ids import ranked_names
+from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import merges, resolve, sends_ballots
 from p2p_tally.node.formats import ballot_format
 from p2p_tally.node.traffic import Traffic, payload
 from p2p_tally.runner.experiments.experiment import Cell
 from p2p_tally.runner.runs.run import whole
-from p2p_tally.topologies import TopologyError, build
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,8 @@ def cell_bytes(cell: Cell) -> CellBytes:
     votes = facts.votes_per_round or federation.probes_per_round
     ballots = ballot_format(federation, votes, facts.classes)
     try:
-        names = ranked_names(federation.nodes)
-        topology = build(federation.topology, names, degree=federation.degree, seed=federation.seed)
-    except TopologyError as error:
+        topology = make_topology(federation)
+    except ConfigError as error:
         raise ConfigError(f"cell {cell.name}: {error}") from None
 
     warmup = federation.warmup if isinstance(federation.warmup, int) else 0
@@ -71,7 +69,7 @@ def _sent(traffic: Traffic) -> int:
     known: dict[object, int] = {}
     total = 0
     for r, said, merge in traffic.planned():
-        alike = traffic.topology.phase(r), bool(said), merge
+        alike = traffic.topology.phase(r), bool(said), merge, traffic.topology.newcomers(r)
         if alike not in known:
             known[alike] = payload(traffic.round(r, said, merge))
         total += known[alike]

@@ -44,6 +44,7 @@ class LaunchedNode:
     log: Path
     lines: dict[int, dict[str, Any]] = field(default_factory=dict)  # by round, until the launcher has taken them
     last: int = 0  # the last round that it reported
+    newest: dict[str, Any] = field(default_factory=lambda: {"payload_bytes": 0, "framed_bytes": 0})  # its last report
     parameters: int | None = None  # of its model, once it is known
     final: dict[str, Any] | None = None
 
@@ -56,10 +57,10 @@ class LaunchedNode:
         if "sizes" in report:
             self.parameters = report["sizes"]["parameters"]
         elif "final" in report:
-            self.final = report
+            self.final = self.newest = report
         else:
             self.last = report["round"]
-            self.lines[self.last] = report
+            self.lines[self.last] = self.newest = report
 
 
 @dataclass(frozen=True)

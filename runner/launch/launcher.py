@@ -85,6 +85,7 @@ class Launcher:
         self.out = settings.out
         self.on_line = on_line
         self.names = ranked_names(federation.nodes)
+        self.topology = make_topology(federation)
         self.resume_round = self._resume_round() if resume else None
         self.where = where
         self.on_admin = on_admin
@@ -189,16 +190,25 @@ class Launcher:
             return
         rounds = sorted({round for node in self.nodes for round in node.lines})
         for round in rounds:
-            if any(node.alive and node.last < round for node in self.nodes):
+            if any(node.alive and self._is_awaited(node, round) for node in self.nodes):
                 return
             line = self._combine(round)
             self.run_record.lines.append(line)
             folder.add(line)
             self.on_line(line)
 
+    def _is_awaited(self, node: LaunchedNode, round: int) -> bool:
+        """Whether the line of this round waits for a report of a node: of the round, or, if it has left, its last."""
+        if self.topology.next_round(node.name, round) is None:
+            return node.final is None
+        return node.name in self.topology.members_at(round) and node.last < round
+
     def _combine(self, round: int) -> RoundLine:
         reports = [node.lines.pop(round, None) for node in self.nodes]
         present = [line for line in reports if line is not None]
+        # Who does not take part has sent what it had sent before. Who has died is left out.
+        there = set(self.topology.members_at(round))
+        counted = [*present, *(node.newest for node in self.nodes if node.name not in there)]
         stages = sorted({stage for line in present for stage in line["sent"]})
         phases = sorted({phase for line in present for phase in line["seconds"]})
         return RoundLine(
@@ -210,11 +220,11 @@ class Launcher:
             agreement=_mean(line["agreement"] for line in present),
             margin=_mean(line["margin"] for line in present),
             pairwise_kl=None,  # no node sees another's probabilities
-            payload_bytes=sum(line["payload_bytes"] for line in present) / len(present),
-            framed_bytes=sum(line["framed_bytes"] for line in present) / len(present),
+            payload_bytes=sum(line["payload_bytes"] for line in counted) / len(counted),
+            framed_bytes=sum(line["framed_bytes"] for line in counted) / len(counted),
             sent={
                 stage: {
-                    accounting: sum(line["sent"].get(stage, {}).get(accounting, 0) for line in present) / len(present)
+                    accounting: sum(line["sent"].get(stage, {}).get(accounting, 0) for line in present) / len(counted)
                     for accounting in ("payload", "framed")
                 }
                 for stage in stages
@@ -254,7 +264,7 @@ class Launcher:
         failed = [node for node in self.nodes if node.final is None]
         if self.stopping.is_set() and any(node.final is None or not node.final["finished"] for node in self.nodes):
             command = f"p2p-tally launch --resume {self.out}"
-            folders = [self.out / CHECKPOINTS / name for name in self.names]
+            folders = [self.out / CHECKPOINTS / name for name in self.topology.members_at(1)]
             if not all(any(folder.glob("*.safetensors")) for folder in folders):
                 raise StoppedError(f"stopped before there was a checkpoint of all nodes; begin anew with: {command}")
             raise StoppedError(f"stopped; go on with: {command}")
@@ -280,11 +290,16 @@ class Launcher:
         return run
 
     def _resume_round(self) -> int:
-        """The newest round that every daemon can start again from; 0 where there is none."""
+        """The newest round that every daemon can start again from; 0 where there is none.
+
+        For that a daemon needs a checkpoint of the last round that it had played then, if it had played any.
+        """
         from p2p_tally.node.service.checkpoint import sound_rounds  # noqa: PLC0415 - torch, needed for this alone
 
-        kept = [set(sound_rounds(self.out / CHECKPOINTS / name)) | {0} for name in self.names]
-        return max(set.intersection(*kept))
+        kept = {name: {0, *sound_rounds(self.out / CHECKPOINTS / name)} for name in self.names}
+        common = set.union(*kept.values())
+        played = self.topology.last_round
+        return max(round for round in common if all(played(name, round) in kept[name] for name in self.names))
 
 
 def _mean(values: Any) -> float | None:

@@ -16,7 +16,7 @@ from p2p_tally.runner.page.server import PageServer
 from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.runs.run import RoundLine
 from p2p_tally.runner.simulation.simulate import Watch
-from p2p_tally.topologies import Topology
+from p2p_tally.topologies import Epochs, Topology
 
 # Of larger federations only the first nodes are shown.
 MOST_NODES = 64
@@ -32,22 +32,24 @@ class SimulationFeed:
         self._book = book
         self._names: list[str] = []  # of the nodes that are shown
         self._nodes = 0  # all of them
-        self._rounds = 0
+        self._last_rounds: dict[str, int] = {}  # that each of them plays
         self._links: dict[str, list[str]] = {}
         self._sent = [0.0, 0.0]  # by votes and by merges, payload of a peer on average
         self._last = 0  # round
         self._pace: float | None = None
         self._decode: Decode | None = None
-        self._votes: tuple[int, RoundLog, Any] | None = None
+        self._votes: tuple[int, RoundLog, dict[str, Any]] | None = None
 
     def begin(self, lines: RoundLog, topology: Topology, parameters: int, before: Sequence[RoundLine] = ()) -> None:
         """Before the first round. `before`: the lines of a run that continues after an interruption."""
         federation, classes = lines.run.federation, lines.task.classes
         self._names = lines.run.names[:MOST_NODES]
         self._nodes = federation.nodes
-        self._rounds = federation.rounds
+        self._last_rounds = {name: topology.last_round(name, federation.rounds) for name in self._names}
         self._decode = decoder(lines.task.tokenizer)
-        graph = topology.union(min(federation.rounds, topology.period or 1))
+        # Of graphs that never repeat the first, unless members change: then all links are shown that are ever used.
+        several = isinstance(topology, Epochs)
+        graph = topology.union(federation.rounds if several else min(federation.rounds, topology.period or 1))
         shown = set(self._names)
         self._links = {name: sorted(shown.intersection(graph.neighbors(name))) for name in self._names}
         sizes = lines.task.probes.votes_per_round, classes, parameters
@@ -59,7 +61,7 @@ class SimulationFeed:
             self.take(line)
 
     def take(self, line: RoundLine, log: RoundLog | None = None, votes: Any = None) -> None:
-        """A line is there; `votes` [N, P] on the probes of `log`."""
+        """A line is there; `votes` [n, P] on the probes of `log`, of those who took part."""
         for place, stages in enumerate((VOTES, MERGES)):
             names = {stage.name.lower() for stage in stages}
             self._sent[place] += sum(counts["payload"] for kind, counts in line.sent.items() if kind in names)
@@ -69,23 +71,27 @@ class SimulationFeed:
         self._last = line.round
         rest = max(0.0, line.payload_bytes - sum(self._sent))
         sent = [round(value) for value in (*self._sent, rest)]
-        ended = line.round == self._rounds
         for name, accuracy in zip(self._names, line.accuracy, strict=False):
-            known = round(accuracy, 2) if math.isfinite(accuracy) else None
+            last = self._last_rounds[name]
+            if not math.isfinite(accuracy):  # it does not take part
+                if line.round > last:
+                    self._book.put_state(name, self._state("done", last, None))
+                continue
+            known = round(accuracy, 2)
             if line.merged:
                 self._book.add_merge(name, line.round)
             self._book.add_point(name, [line.round, known, *sent])
-            state = self._state("done" if ended else "playing", line.round, known)
+            state = self._state("done" if line.round == last else "playing", line.round, known)
             self._book.put_state(name, state | {"links": self._carried(name, line.framed_bytes)})
         if log is not None and votes is not None:
-            self._votes = line.round, log, votes
+            self._votes = line.round, log, dict(zip(log.voters, votes, strict=True))
 
     def refresh(self) -> None:
         if self._votes is None:
             return
         (round, log, votes), self._votes = self._votes, None
         views = probe_views(log.probes, log.task.probes.examples.probes_each, self._decode)
-        cast = dict(zip(self._names, votes[:, :COMPARED], strict=False))
+        cast = {name: votes[name][:COMPARED] for name in self._names if name in votes}
         self._book.add_votes(vote_record(round, cast, log.labels, views, log.task.classes))
 
     def _state(self, state: str, round: int, accuracy: float | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 Both engines use it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -32,7 +33,8 @@ class RoundLog:
         count = max(1, min(len(pool), COMPARED_PROBES // pool.probes_each))
         self.probes, labels = pool.take(torch.arange(count))
         self.labels = None if labels is None else labels.flatten().numpy()  # [P], of `probes`
-        self.votes: np.ndarray | None = None  # [N, P], of the last line
+        self.votes: np.ndarray | None = None  # [n, P], of the last line
+        self.voters: list[str] = []  # whose they are: those who took part in that round
         self.total = Count()  # sent by all peers since the run began
         self._since: dict[Stage, Count] = {}
         self._seconds: dict[str, float] = {}
@@ -54,15 +56,17 @@ class RoundLog:
         for phase, spent in seconds.items():
             self._seconds[phase] = self._seconds.get(phase, 0.0) + spent
 
-    def write(self, round: int, evaluations: Sequence[Evaluation], merged: bool, logs: Tensor) -> None:
-        """The line of an evaluated round; `logs` [N, P, C] are the peers' log-probabilities on `probes`."""
+    def write(self, round: int, evaluations: Sequence[Evaluation | None], merged: bool, logs: Tensor) -> None:
+        """The line of an evaluated round. `evaluations`: of each node; None for one that does not take part. `logs`
+        [n, P, C] are the log-probabilities on `probes` of those who do."""
         nodes = len(evaluations)
         self.votes = logs.argmax(-1).numpy()
+        self.voters = [name for name, found in zip(self.run.names, evaluations, strict=True) if found]
         measures = measure(self.votes, self.task.classes, self.labels)
         line = RoundLine(
             round=round,
-            accuracy=[100 * evaluation.accuracy for evaluation in evaluations],
-            loss=[evaluation.loss for evaluation in evaluations],
+            accuracy=[100 * evaluation.accuracy if evaluation else math.nan for evaluation in evaluations],
+            loss=[evaluation.loss if evaluation else math.nan for evaluation in evaluations],
             merged=merged,
             plurality_right=measures.plurality_right,
             agreement=measures.agreement,

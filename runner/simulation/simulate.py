@@ -7,7 +7,7 @@ batched model (stacked/engine.py): the same rounds and bytes, floats that differ
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSettings
-from p2p_tally.ids import ranked_names
+from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.schedule import evaluates
@@ -169,7 +169,7 @@ class Exact:
         self.learners = [make_learner(task, name, rank, device) for rank, name in enumerate(self.names)]
         if task.federation.merge_every:
             check_frozen(task.federation, (frozen_tensors(learner.model) for learner in self.learners))
-        self.recorder = LockstepRecorder(self.learners)
+        self.recorder = LockstepRecorder(dict(zip(self.names, self.learners, strict=True)), topology)
         network = MemoryNetwork()
         self.nodes = [
             Node(name, learner, topology, MemoryTransport(network, name), self.recorder)
@@ -208,10 +208,11 @@ class Exact:
 class LockstepRecorder:
     """Makes the nodes wait for each other at an evaluated round, so that the models of one round are compared."""
 
-    def __init__(self, learners: list[Learner]) -> None:
+    def __init__(self, learners: Mapping[NodeName, Learner], topology: Topology) -> None:
         self.learners = learners
+        self._topology = topology
         self._lines: RoundLog | None = None
-        self._reports: dict[str, RoundReport] = {}
+        self._reports: dict[NodeName, RoundReport] = {}
         self._all_here = asyncio.Event()
 
     def begin(self, lines: RoundLog) -> None:
@@ -225,13 +226,15 @@ class LockstepRecorder:
         if not evaluates(node.federation, report.round):
             return
         self._reports[node.name] = report
-        if len(self._reports) < len(self.learners):
+        there = set(self._topology.members_at(report.round))
+        if len(self._reports) < len(there):
             await self._all_here.wait()
             return
-        reports = [self._reports[name] for name in lines.run.names]
-        logs = torch.stack([learner.log_probabilities(lines.probes) for learner in self.learners])  # [N, P, C]
-        evaluations = [report.evaluation for report in reports if report.evaluation]
-        lines.write(report.round, evaluations, any(report.merged for report in reports), logs)
+        reports = [self._reports.get(name) for name in self.learners]
+        learners = [learner for name, learner in self.learners.items() if name in there]
+        logs = torch.stack([learner.log_probabilities(lines.probes) for learner in learners])  # [n, P, C]
+        evaluations = [found.evaluation if found else None for found in reports]
+        lines.write(report.round, evaluations, any(found.merged for found in reports if found), logs)
         self._reports = {}
         self._all_here.set()
         self._all_here = asyncio.Event()

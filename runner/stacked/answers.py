@@ -13,6 +13,7 @@ from torch import Tensor
 from p2p_tally.learning.answers import votes
 from p2p_tally.learning.consensus import Answer, measure
 from p2p_tally.learning.learner import votes_of
+from p2p_tally.learning.member_changes import changes_members
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.objectives import blended_target
 from p2p_tally.learning.schedule import CLOSED, Channel
@@ -40,7 +41,7 @@ class Answers:
         self._batched = is_batched(self._method, task.federation)
         self._listeners = None
         if weighs_by_reliability(task.federation):
-            self._listeners = Listeners(len(stack.names), task.classes)
+            self._listeners = Listeners(len(stack.names), task.classes, alike=not changes_members(task.federation))
 
     def state(self) -> dict[str, Tensor]:
         """What the next round depends on besides the peers' models."""

@@ -132,10 +132,18 @@ class RowsAdamW:
         if taking is None and not self._rows:
             self._all.step()
             return
-        if not self._rows:
-            self._rows = [self._alone(row) for row in range(len(self._parameters))]
+        self._part()
         for row in range(len(self._rows)) if taking is None else taking:
             self._rows[row].step()
+
+    def row(self, row: int) -> list[Tensor]:
+        """The state of one row. It then counts its steps alone."""
+        self._part()
+        return list(self._rows[row].state.values())
+
+    def _part(self) -> None:
+        if not self._rows:
+            self._rows = [self._alone(row) for row in range(len(self._parameters))]
 
     def state(self) -> dict[str, Tensor]:
         """The three tensors of AdamW by rows, and whether each row steps alone: [n, ...] each."""

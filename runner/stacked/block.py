@@ -76,7 +76,7 @@ class Block:
         ]
         self._sizes = [len(shard) for shard in rows.shards]
         self._take = batches_of(rows.shards)
-        self._drawn = torch.empty(len(rows.names), settings.local_steps, settings.batch, dtype=torch.int64)
+        self._drawn = torch.zeros(len(rows.names), settings.local_steps, settings.batch, dtype=torch.int64)
         self._seed = torch.empty((), dtype=torch.int64)
         # Skew: what is added to the logits of local steps [n, C, 1], and what is taken out of answers.
         self._shift: Tensor | None = None
@@ -94,20 +94,26 @@ class Block:
 
     # --- the steps of a round
 
-    def train(self) -> None:
-        """K local steps of every peer on its own data."""
-        for row, generator in enumerate(self.generators):
-            self._seed.random_(0, SEEDS, generator=generator)
-            self._drawn[row].random_(0, self._sizes[row], generator=generator)
+    def train(self, taking: Sequence[int] | None = None) -> None:
+        """K local steps of every peer on its own data, or of those that are `taking` them."""
+        rows = range(len(self)) if taking is None else taking
+        for row in rows:
+            self._seed.random_(0, SEEDS, generator=self.generators[row])
+            self._drawn[row].random_(0, self._sizes[row], generator=self.generators[row])
         for step in range(self.federation.local_steps):
             x, y = self._take(self._drawn[:, step])  # [n, B, ...], [n, B] or [n, B, T]
             if self.task.augment is not None:
-                vary = self.task.augment
-                x = torch.stack([vary(own, generator) for own, generator in zip(x, self.generators, strict=True)])
+                x = x.clone() if taking is not None else x
+                varied = [self.task.augment(x[row], self.generators[row]) for row in rows]
+                x = (
+                    torch.stack(varied)
+                    if taking is None
+                    else x.index_copy(0, torch.tensor(taking), torch.stack(varied))
+                )
             logits = self.model.logits(self._input(x))  # [n, C, B]
             if self._shift is not None:
                 logits = logits + self._shift
-            self._step(slope_to_labels(logits, y.flatten(1).to(logits.device)), self.optimiser, self.anchor)
+            self._step(slope_to_labels(logits, y.flatten(1).to(logits.device)), self.optimiser, self.anchor, taking)
 
     def look(self, x: Tensor, looking: Sequence[int] | None = None) -> Tensor:
         """The logits [n, C, P] on the probes x of a round, kept for `distill`; only those `looking` draw for it. What
@@ -136,11 +142,30 @@ class Block:
             self.gradient.mul_((self.federation.clip / (norms + 1e-6)).clamp(max=1.0))
         optimiser.step(taking)
 
-    def merge(self, average: Tensor) -> None:
-        """Take means [n, W], or [1, W], by the method's rule."""
+    def merge(self, average: Tensor, taking: Sequence[int] | None = None) -> None:
+        """Take means [n, W], or [1, W], by the method's rule; every row, or those that are `taking` them."""
+        absent = [] if taking is None else [row for row in range(len(self)) if row not in set(taking)]
+        kept = [(tensor, tensor[absent].clone()) for tensor in self._merged() if absent]
         self.parameters.copy_(self.merge_step.step(average))
         if self.anchor is not None:
             self.anchor.copy_(self.parameters)
+        for tensor, rows in kept:
+            tensor[absent] = rows
+
+    def _merged(self) -> list[Tensor]:
+        """What a merge changes, [n, W] each."""
+        return [self.parameters, *([] if self.anchor is None else [self.anchor]), *self.merge_step.state.values()]
+
+    # --- what a newcomer gets from a member
+
+    def hand_over(self, row: int) -> list[Tensor]:
+        """What the learner of a row would hand over."""
+        shared = [tensor[row] for tensor in self._merged()]
+        return shared if self.student is self.optimiser else [*shared, *self.student.row(row)]
+
+    def take_over(self, row: int, state: list[Tensor]) -> None:
+        for own, given in zip(self.hand_over(row), state, strict=True):
+            own.copy_(given)
 
     # --- state
 

@@ -28,12 +28,14 @@ class CodedMerge:
         """That of the next merge over a complete graph."""
         return format_since(self._base, self._format)
 
-    def mean(self, parameters: Tensor) -> tuple[Tensor, np.ndarray] | None:
-        """The mean [1, W] over all, and what rounding then keeps back at each [N, W]; None where it cannot be coded."""
-        vectors = parameters.cpu().numpy()
+    def mean(self, parameters: Tensor, there: np.ndarray) -> tuple[Tensor, np.ndarray] | None:
+        """The mean [1, W] over those who take part, and what rounding then keeps back at each of them [n, W]; None
+        where it cannot be coded. `there` [N]: who takes part."""
+        rows = slice(None) if there.all() else there  # a slice copies nothing
+        vectors = parameters.cpu().numpy()[rows]
         nodes, width = vectors.shape
         kept = vectors - self._base
-        kept += self._kept
+        kept += self._kept[rows]
         if not fits(kept):
             return None
         format = self.format
@@ -51,10 +53,14 @@ class CodedMerge:
                 average[run] = self._base[run] + restored
         return torch.from_numpy(average)[None].to(parameters.device), kept
 
-    def settle(self, merged: Tensor, kept: np.ndarray) -> None:
-        """The merge is completed: everybody has `merged` [W]."""
+    def settle(self, merged: Tensor, kept: np.ndarray, there: np.ndarray) -> None:
+        """The merge is completed: all who took part have `merged` [W]."""
         self._base = merged.cpu().numpy().copy()
-        self._kept = kept
+        self._kept[there] = kept
+
+    def taken_over(self, newcomer: int) -> None:
+        """A newcomer has nothing of its own left to send."""
+        self._kept[newcomer] = 0.0
 
     def state(self) -> dict[str, Tensor]:
         return {"merge.base": torch.from_numpy(self._base), "merge.kept": torch.from_numpy(self._kept)}

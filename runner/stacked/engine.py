@@ -21,6 +21,7 @@ from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import (
+    CLOSED,
     Channel,
     begin_alike,
     channel,
@@ -38,12 +39,12 @@ from p2p_tally.node.formats import ballot_format, merge_format
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.reports import Stopwatch
 from p2p_tally.node.traffic import Traffic, VotesSent, totals
-from p2p_tally.protocol.messages import Ready
+from p2p_tally.protocol.ledger import Count
+from p2p_tally.protocol.messages import Ready, Stage
 from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.simulation.checkpoints import EngineState
 from p2p_tally.runner.stacked.answers import Answers
 from p2p_tally.runner.stacked.batched_model import layers_of
-from p2p_tally.runner.stacked.block import Block
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.runner.stacked.peers import Peers
@@ -86,9 +87,8 @@ class Stacked:
         self.answers = Answers(task, self.stack, self.ballots)
         self.coded = None
         self.merge_format = merge_format(self.federation)
-        if sends_changes(self.federation) and len(self.names) > 1:  # a peer alone has nobody to send a change to
+        if sends_changes(self.federation):
             self.coded = CodedMerge(self.stack.parameters, self.merge_format, begin_alike(self.federation))
-        self.around_a_ring = merge_ring(self.federation, topology) is not None
         # Peers that merge have one architecture.
         self.traffic = Traffic(self.federation, topology, self.ballots, len(self.stack.groups[0].template.parameters))
         # The round after which each peer's channel is open; None while an automatic warm-up lasts.
@@ -139,14 +139,16 @@ class Stacked:
         seconds: dict[str, float] = {}
         watch = Stopwatch(self.clock, seconds)
         graph, audience = self._graph(r)
+        there = graph.there  # [N]
+        handed = self._hand_over(r)
 
-        self.stack.each(Block.train)
+        self.stack.each(lambda block: block.train(_some(there[block.rows])) if there[block.rows].any() else None)
         watch.lap("train")
 
-        now = self._channels(r)
+        now = self._channels(r, there)
         voting = np.array([one.trains for one in now])  # [N]
         speaking = np.array([one.speaks for one in now])
-        waiting = np.array([waits_for_half(self.federation, opened) for opened in self.warmup])
+        waiting = there & np.array([waits_for_half(self.federation, opened) for opened in self.warmup])
         # Measured before the peers look at the probes: `distill` needs the forward pass of that look.
         ready = self._ready(r) if waiting.any() else None
         mute = np.zeros_like(speaking)  # whose model has diverged, so that its answer has no ballot
@@ -172,7 +174,7 @@ class Stacked:
 
         due = merge_is_due(self.federation, r, self.merged_at, agreement)
         format = None if not due else self.merge_format if self.coded is None else self.coded.format
-        sent = totals(self.traffic.round(r, said, format))
+        sent = totals(self.traffic.round(r, said, format, handed.__getitem__))
         merged = due and self._merge(graph, r)
         watch.lap("merge")
         taking = np.array([one.trains for one in now])  # below the quorum there may be nothing to learn from
@@ -181,14 +183,27 @@ class Stacked:
             self._distill(r, target, now)
             watch.lap("distill")
 
-        if evaluates(self.federation, r):
-            evaluations = self.stack.evaluate()
-            watch.lap("evaluate")
+        self._record(r, graph, sent, merged, watch, seconds, lines)
+
+    def _record(
+        self,
+        r: int,
+        graph: Neighbourhoods,
+        sent: dict[Stage, Count],
+        merged: bool,
+        watch: Stopwatch,
+        seconds: dict[str, float],
+        lines: RoundLog,
+    ) -> None:
+        """Count what a round took; of an evaluated round write the line, of those who took part."""
+        if not evaluates(self.federation, r):
             lines.book(sent, seconds)
-            logs = self.stack.measured(lines.probes, lambda logits: logits.log_softmax(1).mT.contiguous().cpu())
-            lines.write(r, evaluations, merged, self.stack.by_rank(logs))  # [N, P, C]
-        else:
-            lines.book(sent, seconds)
+            return
+        evaluations = [found if here else None for found, here in zip(self.stack.evaluate(), graph.there, strict=True)]
+        watch.lap("evaluate")
+        lines.book(sent, seconds)
+        logs = self.stack.measured(lines.probes, lambda logits: logits.log_softmax(1).mT.contiguous().cpu())
+        lines.write(r, evaluations, merged, graph.present(self.stack.by_rank(logs)))  # [n, P, C]
 
     def _graph(self, r: int) -> tuple[Neighbourhoods, Neighbourhoods]:
         """The neighbourhoods over links, for merges, and those within so many hops, for tallies."""
@@ -204,11 +219,25 @@ class Stacked:
             )
         return self._graphs[phase]
 
+    def _hand_over(self, r: int) -> dict[int, tuple[int | None, int]]:
+        """Newcomers of a round get what a donor has. For each donor: when its channel opened, and its last merge."""
+        topology, told = self.topology, {}
+        for member in topology.newcomers(r):
+            for giver in topology.donors(member, r)[:1]:
+                newcomer, donor = topology.rank(member), topology.rank(giver)
+                told[donor] = self.warmup[donor], self.merged_at
+                self.warmup[newcomer] = self.warmup[donor]
+                if self.federation.merge_every:
+                    self.stack.hand_over(donor, newcomer)
+                if self.coded is not None:
+                    self.coded.taken_over(newcomer)
+        return told
+
     # --- probes
 
-    def _channels(self, r: int) -> list[Channel]:
+    def _channels(self, r: int, there: np.ndarray) -> list[Channel]:
         known = {opened: channel(self.federation, r, opened) for opened in set(self.warmup)}
-        return [known[opened] for opened in self.warmup]
+        return [known[opened] if here else CLOSED for opened, here in zip(self.warmup, there, strict=True)]
 
     def _look(self, r: int, voting: np.ndarray) -> list[Tensor]:
         x, _ = self.task.probes.sample(r)
@@ -227,7 +256,10 @@ class Stacked:
             ]
         if self.federation.consensus_weight == "agreement":
             kappas = np.broadcast_to(self.answers.beyond_chance(logits, speaking, graph), len(now))
-            now = [with_agreement(one, kappa) for one, kappa in zip(now, kappas.tolist(), strict=True)]
+            now = [
+                with_agreement(one, kappa) if one.speaks else one
+                for one, kappa in zip(now, kappas.tolist(), strict=True)
+            ]
         return now
 
     def _distill(self, r: int, consensus: Tensor | None, now: list[Channel]) -> None:
@@ -281,24 +313,26 @@ class Stacked:
     def _merge(self, graph: Neighbourhoods, r: int) -> bool:
         """Merge; False where it was not completed."""
         self.merged_at = r
-        parameters = self.stack.parameters
+        parameters, there = self.stack.parameters, graph.there
         average: Tensor | None  # [N, W] or [1, W]
         kept = None
-        if self.around_a_ring:
-            average = parameters.mean(0, keepdim=True)
-        elif self.coded is None:
+        if merge_ring(self.federation, self.topology, r) is not None:
+            average = graph.mean_of_all(parameters)
+        elif self.coded is None or there.sum() == 1:  # a peer alone has nobody to send a change to
             average = graph.mix(parameters)
         elif graph.complete:
-            average, kept = self.coded.mean(parameters) or (None, None)
+            average, kept = self.coded.mean(parameters, there) or (None, None)
         else:
             average = self.coded.mix(parameters, graph)
         if average is None or not torch.isfinite(average.sum()):
             # Nodes would refuse each other's vectors one by one. Here all peers merge, or none.
             log.warning("merge of round %d not completed: parameters are not finite", r)
             return False
-        self.stack.each(lambda block: block.merge(average[block.rows] if len(average) > 1 else average))
+        self.stack.each(
+            lambda block: block.merge(average[block.rows] if len(average) > 1 else average, _some(there[block.rows]))
+        )
         if self.coded is not None and kept is not None:
-            self.coded.settle(parameters[0], kept)
+            self.coded.settle(parameters[int(there.argmax())], kept, there)
         return True
 
 

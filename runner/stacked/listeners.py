@@ -17,12 +17,12 @@ Heard = tuple[np.ndarray, np.ndarray | None]
 
 
 class Listeners:
-    """The estimates of all peers. While all hear the same, there is one."""
+    """The estimates of all peers. While all hear the same, there is one; where members change, one for each."""
 
-    def __init__(self, nodes: int, classes: int) -> None:
+    def __init__(self, nodes: int, classes: int, alike: bool = True) -> None:
         self._nodes = nodes
         self._classes = classes
-        self._estimates = [Reliability(classes)]
+        self._estimates = [Reliability(classes) for _ in range(1 if alike else nodes)]
 
     def weigh(
         self,

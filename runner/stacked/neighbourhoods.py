@@ -25,6 +25,8 @@ class Neighbourhoods:
 
     def __init__(self, topology: Topology, round: int, hops: Hops = 1, tally_weights: str = "uniform") -> None:
         self.nodes = len(topology.members)
+        self.there = np.zeros(self.nodes, bool)  # [N], who takes part in the round
+        self.there[[topology.rank(member) for member in topology.members_at(round)]] = True
         self.complete = topology.is_complete(round)
         self.degree = np.array(topology.degrees(round))  # [N]
         self.reach = None
@@ -151,9 +153,17 @@ class Neighbourhoods:
     def mix(self, vectors: Tensor) -> Tensor:
         """What a merge gives: the mean [1, W] over a complete graph, elsewhere Metropolis-Hastings means [N, W]."""
         if self.complete:
-            return vectors.mean(0, keepdim=True)
+            return self.mean_of_all(vectors)
         mixed: Tensor = self._matrix(*self._edges, self._weights, vectors.device) @ vectors
         return mixed
+
+    def mean_of_all(self, vectors: Tensor) -> Tensor:
+        """The mean [1, W] of the vectors [N, W] of those who take part."""
+        return self.present(vectors).mean(0, keepdim=True)
+
+    def present(self, rows: Tensor) -> Tensor:
+        """The rows [n, ...] of those who take part, of all [N, ...]."""
+        return rows if self.there.all() else rows[torch.from_numpy(np.flatnonzero(self.there)).to(rows.device)]
 
     @cached_property
     def _weights(self) -> np.ndarray:

@@ -5,6 +5,7 @@ Knows no round and no graph. A block's parameters fit a core's cache. Which thre
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -71,6 +72,16 @@ class Peers:
         """What every block gave [n, ...] as one tensor [N, ...], in order of rank."""
         rows = torch.cat(list(parts))
         return rows if self._places is None else rows[self._places]
+
+    def hand_over(self, donor: int, newcomer: int) -> None:
+        """The peer of one rank gives the peer of another what a node would hand over."""
+        (giver, given), (taker, taken) = self._rows[donor], self._rows[newcomer]
+        taker.take_over(taken, giver.hand_over(given))
+
+    @cached_property
+    def _rows(self) -> dict[int, tuple[Block, int]]:
+        """The block and the row of each rank."""
+        return {rank: (block, row) for block in self.blocks for row, rank in enumerate(block.ranks)}
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the next round depends on, by groups; the first has the plain keys."""

@@ -7,6 +7,9 @@ Peak memory is that of a process during its merges, minus what it used before, i
 After that, in one process: the time to encode that many parameters, run by run, and to decode them.
 
     python scripts/bench/merge.py [--nodes 8] [--parameters 5839360] [--turns 5]
+
+With --tls a third group does the same merge over links that are TLS by pinned keys, in turns with the others. Processor
+seconds hardly depend on what else the machine does.
 """
 
 import argparse
@@ -18,18 +21,21 @@ import re
 import socket
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
 from p2p_tally.config import Federation
-from p2p_tally.ids import ranked_names
+from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.node.formats import message_limits
 from p2p_tally.node.links.addresses import Address
 from p2p_tally.node.links.outbox import Outbox
+from p2p_tally.node.links.pinned import PinnedKeys
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.merges.all_reduce import AllReduce
 from p2p_tally.node.merges.exchange import Peers
@@ -45,11 +51,21 @@ from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import Hello
 from p2p_tally.protocol.segments import runs, segments
 from p2p_tally.topologies import build
+from p2p_tally.trust.identity import load_identity, make_identity
 
 READ = 1 << 18
+WANTED, WANTED_TLS = 2.0, 1.3
 
 
-async def ours(rank: int, ports: list[int], listener: socket.socket, vector: np.ndarray, parent: Connection) -> None:
+async def ours(
+    rank: int,
+    ports: list[int],
+    listener: socket.socket,
+    vector: np.ndarray,
+    parent: Connection,
+    homes: Path | None = None,
+) -> None:
+    """`homes`: where the keys of all nodes are; None: links are plain."""
     names = ranked_names(len(ports))
     name = names[rank]
     peers = {peer: Address("127.0.0.1", port) for peer, port in zip(names, ports, strict=True) if peer != name}
@@ -64,6 +80,7 @@ async def ours(rank: int, ports: list[int], listener: socket.socket, vector: np.
         message_limits(federation, ballots, len(names)),
         random.Random(rank),
         listener,
+        None if homes is None else pinned(homes, name, peers),
     )
     outbox, deadlines = Outbox(name, transport, Ledger()), Deadlines(120.0)
     step = Step(
@@ -71,20 +88,27 @@ async def ours(rank: int, ports: list[int], listener: socket.socket, vector: np.
     )
     exchange = AllReduce(Peers(name, step.roster, outbox, step.gather, step.inbox.refuse))
     await transport.start(step)
-    await Startup(transport, topology, step, position, deadlines.timeout).wait()
+    await Startup(transport, topology, step, position, deadlines.timeout, has_played=False).wait()
     before = memory("VmRSS")
     reset_peak()
     round = 0
     parent.send("ready")
     while await asyncio.to_thread(parent.recv):
         round += 1
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         merged = await exchange.merge(round, vector)
         elapsed = time.perf_counter() - started
         assert merged.average is not None
         del merged
-        parent.send((elapsed, memory("VmHWM") - before))
+        parent.send((elapsed, memory("VmHWM") - before, time.process_time() - used))
     await transport.close()
+
+
+def pinned(homes: Path, name: NodeName, peers: Iterable[NodeName]) -> PinnedKeys:
+    keys = {node: load_identity(homes / node) for node in (name, *peers)}
+    own = keys.pop(name)
+    assert own is not None
+    return PinnedKeys(own, {peer: key.fingerprint for peer, key in keys.items() if key is not None})
 
 
 async def bare(rank: int, ports: list[int], listener: socket.socket, vector: np.ndarray, parent: Connection) -> None:
@@ -127,7 +151,7 @@ async def bare(rank: int, ports: list[int], listener: socket.socket, vector: np.
                 *(write(writer, sent[peer]) for peer, (_, writer) in streams.items()),
                 *(read(reader, received[peer]) for peer, (reader, _) in streams.items()),
             )
-        parent.send((time.perf_counter() - started, 0))
+        parent.send((time.perf_counter() - started, 0, 0.0))
     server.close()
 
 
@@ -144,10 +168,13 @@ def reset_peak() -> None:
         clear.write_text("5")
 
 
-def worker(kind: str, rank: int, ports: list[int], descriptor: int, parameters: int, parent: Connection) -> None:
+def worker(
+    kind: str, rank: int, ports: list[int], descriptor: int, parameters: int, parent: Connection, homes: Path
+) -> None:
     listener = socket.socket(fileno=descriptor)
     vector = np.random.default_rng(rank).standard_normal(parameters, dtype=np.float32)
-    work = {"ours": ours, "bare": bare}[kind](rank, ports, listener, vector, parent)
+    of = {"bare": bare, "ours": ours, "tls": partial(ours, homes=homes)}
+    work = of[kind](rank, ports, listener, vector, parent)
     try:
         import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:
@@ -159,7 +186,7 @@ def worker(kind: str, rank: int, ports: list[int], descriptor: int, parameters: 
 class Group:
     """The processes of one side."""
 
-    def __init__(self, kind: str, nodes: int, parameters: int) -> None:
+    def __init__(self, kind: str, nodes: int, parameters: int, homes: Path) -> None:
         context = multiprocessing.get_context("fork")
         listeners = []
         for _ in range(nodes):
@@ -173,7 +200,9 @@ class Group:
         for rank, listener in enumerate(listeners):
             ours_end, theirs = context.Pipe()
             process = context.Process(
-                target=worker, args=(kind, rank, ports, os.dup(listener.fileno()), parameters, theirs), daemon=True
+                target=worker,
+                args=(kind, rank, ports, os.dup(listener.fileno()), parameters, theirs, homes),
+                daemon=True,
             )
             process.start()
             self.pipes.append(ours_end)
@@ -181,12 +210,13 @@ class Group:
         for pipe in self.pipes:
             assert pipe.recv() == "ready"
 
-    def turn(self) -> tuple[float, int]:
-        """Seconds of the slowest process, and the largest peak."""
+    def turn(self) -> tuple[float, int, float]:
+        """Seconds of the slowest process, the largest peak, and the processor seconds of all."""
         for pipe in self.pipes:
             pipe.send(True)
         results = [pipe.recv() for pipe in self.pipes]
-        return max(seconds for seconds, _ in results), max(peak for _, peak in results)
+        seconds, peaks, used = zip(*results, strict=True)
+        return max(seconds), max(peaks), sum(used)
 
     def end(self) -> None:
         for pipe in self.pipes:
@@ -219,29 +249,54 @@ def coding_times(parameters: int, repeats: int = 7) -> None:
         print(f"{coding.precision}: quantised in {quantise:.1f} ms, restored in {restore:.1f} ms (60 wanted)")
 
 
+def compare(groups: dict[str, Group], turns: int, parameters: int) -> None:
+    """Let the groups take turns, and print what a merge takes of the streams, and TLS of a plain merge."""
+    turned: dict[str, list[tuple[float, int, float]]] = {kind: [] for kind in groups}
+    for turn in range(turns + 1):
+        for kind, group in groups.items():
+            turned[kind].append(group.turn())
+        if turn:  # the first warms buffers up
+            print(
+                f"turn {turn}: " + ", ".join(f"{kind} {found[-1][0]:.3f} s" for kind, found in turned.items()),
+                flush=True,
+            )
+
+    def ratio(kind: str, base: str, column: int) -> float:
+        pairs = zip(turned[kind][1:], turned[base][1:], strict=True)
+        return statistics.median(one[column] / other[column] for one, other in pairs)
+
+    def peak(kind: str) -> float:
+        return max(found[1] for found in turned[kind]) / (4 * parameters)
+
+    nodes = len(groups["ours"].pipes)
+    print(
+        f"merge / bare streams: median {ratio('ours', 'bare', 0):.2f} ({nodes} processes, {parameters:,} "
+        f"parameters, {8 * (nodes - 1) * parameters / 1e6:,.0f} MB in all; at most {WANTED:g} wanted)\n"
+        f"peak memory above the vector itself: {peak('ours'):.2f} |W| (at most 2.5 wanted)"
+    )
+    if "tls" in groups:
+        print(
+            f"merge over TLS / plain merge: median {ratio('tls', 'ours', 0):.2f}, processor seconds "
+            f"{ratio('tls', 'ours', 2):.2f} (at most {WANTED_TLS:g} wanted); {peak('tls'):.2f} |W|"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--parameters", type=int, default=5_839_360)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--tls", action="store_true", help="also merge over TLS")
     arguments = parser.parse_args()
-    groups = {kind: Group(kind, arguments.nodes, arguments.parameters) for kind in ("bare", "ours")}
-    ratios, peaks = [], []
-    for turn in range(arguments.turns + 1):
-        plain, _ = groups["bare"].turn()
-        merged, peak = groups["ours"].turn()
-        peaks.append(peak / (4 * arguments.parameters))
-        if turn:  # the first warms buffers up
-            ratios.append(merged / plain)
-            print(f"turn {turn}: streams {plain:.3f} s, merge {merged:.3f} s, ratio {ratios[-1]:.2f}")
-    moved = 8 * (arguments.nodes - 1) * arguments.parameters
-    print(
-        f"merge / bare streams: median {statistics.median(ratios):.2f} ({arguments.nodes} processes, "
-        f"{arguments.parameters:,} parameters, {moved / 1e6:,.0f} MB in all; at most 2 wanted)\n"
-        f"peak memory above the vector itself: {max(peaks):.2f} |W| (at most 2.5 wanted)"
-    )
-    for group in groups.values():
-        group.end()
+    with tempfile.TemporaryDirectory() as folder:
+        homes = Path(folder)
+        for name in ranked_names(arguments.nodes):
+            make_identity(homes / name)
+        kinds = ("bare", "ours", "tls") if arguments.tls else ("bare", "ours")
+        groups = {kind: Group(kind, arguments.nodes, arguments.parameters, homes) for kind in kinds}
+        compare(groups, arguments.turns, arguments.parameters)
+        for group in groups.values():
+            group.end()
     coding_times(arguments.parameters)
 
 

@@ -11,6 +11,10 @@ With --viewers both federations vote, and one of them has a live page that this 
 
     python scripts/bench/overhead.py --viewers 50
 
+With --tls both federations vote, one over plain links and one over links that are TLS by pinned keys:
+
+    python scripts/bench/overhead.py --tls
+
 Besides the seconds of a round it compares processor seconds: those of the daemons, of the launcher and of the page that
 it serves, without the viewers. They hardly depend on what else the machine does.
 """
@@ -18,16 +22,20 @@ it serves, without the viewers. They hardly depend on what else the machine does
 import argparse
 import asyncio
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
+import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import numpy as np
@@ -37,12 +45,14 @@ try:
 except ModuleNotFoundError as error:
     sys.exit(f"overhead.py needs {error.name}: scripts/setup dev installs it")
 
-from p2p_tally.config import Federation, ServiceSettings
+from p2p_tally.config import Federation, ServiceSettings, write_options
+from p2p_tally.ids import ranked_names
 from p2p_tally.page.book import Book
 from p2p_tally.runner.launch.launcher import launch
 from p2p_tally.runner.page.gather import Gatherer
 from p2p_tally.runner.page.server import PageServer
 from p2p_tally.runner.runs.run import RoundLine
+from p2p_tally.trust.identity import make_identity
 
 WANTED = 1.10
 WANTED_VIEWED = 1.02
@@ -99,15 +109,52 @@ def view(address: str, viewers: int) -> None:
     asyncio.run(_view(address, viewers))
 
 
+def run_nodes(federation: Federation, out: Path, told: Connection, secure: bool) -> None:
+    """As `run_federation`, with daemons that are started one by one, as on machines of their own."""
+    names = ranked_names(federation.nodes)
+    keys = {name: make_identity(out / "homes" / name) for name in names}
+    listeners = {name: socket.create_server(("127.0.0.1", 0)) for name in names}
+    write_options(out / "federation.toml", federation, ServiceSettings(device="cpu", checkpoint_every=0))
+    daemons = []
+    for rank, name in enumerate(names):
+        ports = {peer: listener.getsockname()[1] for peer, listener in listeners.items() if peer != name}
+        pins = {peer: f"#{keys[peer].fingerprint}" if secure else "" for peer in ports}
+        peers = ",".join(f"{peer}=127.0.0.1:{port}{pins[peer]}" for peer, port in ports.items())
+        options = {"config": out / "federation.toml", "name": name, "rank": rank, "peers": peers, "out": out / name}
+        options |= {"home": out / "homes" / name, "listen-fd": listeners[name].fileno()}
+        command = [sys.executable, "-m", "p2p_tally", "node", "--report"]
+        command += [part for option, value in options.items() for part in (f"--{option}", str(value))]
+        log = (out / f"{name}.log").open("w")
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
+        daemons.append(subprocess.Popen(command, pass_fds=[listeners[name].fileno()], **pipes))
+        (out / f"{name}.pid").write_text(str(daemons[-1].pid))
+    rounds = [r for r in range(1, federation.rounds + 1) if r % federation.eval_every == 0]
+    for round in rounds:
+        for daemon in daemons:
+            while json.loads(daemon.stdout.readline() or "{}").get("round", federation.rounds) != round:
+                if daemon.poll() is not None:
+                    sys.exit(f"a daemon ended before round {round}")
+        told.send((round, time.monotonic()))
+    for daemon in daemons:
+        daemon.communicate()
+    told.close()
+
+
 class Running:
     """A federation of daemons that can be stopped and continued."""
 
-    def __init__(self, federation: Federation, out: Path, page: Path | None = None) -> None:
-        """`page`: the file for the address of its live page; None: it has no page."""
+    def __init__(self, federation: Federation, out: Path, page: Path | None = None, secure: bool | None = None) -> None:
+        """`page`: the file for the address of its live page; None: it has no page. `secure`: whether its links are TLS;
+        None: as `launch` does it."""
         self.out = out
         self.told, theirs = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("spawn")
-        self.process = context.Process(target=run_federation, args=(federation, out, theirs, page))
+        out.mkdir(parents=True, exist_ok=True)
+        self.process = (
+            context.Process(target=run_federation, args=(federation, out, theirs, page))
+            if secure is None
+            else context.Process(target=run_nodes, args=(federation, out, theirs, secure))
+        )
         self.process.start()
         theirs.close()
         self.finished: list[tuple[int, float]] = []  # round, when
@@ -182,6 +229,11 @@ def measure_viewers(common: Federation, folder: Path, viewers: int) -> dict[str,
         watching.join()
 
 
+def measure_tls(common: Federation, folder: Path) -> dict[str, Running]:
+    """A federation with plain links, and one with TLS, finished."""
+    return in_turns({name: Running(common, folder / name, secure=name == "tls") for name in ("plain", "tls")})
+
+
 def in_turns(running: dict[str, Running]) -> dict[str, Running]:
     """The same federations, finished."""
     try:
@@ -208,6 +260,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--topology", default="mesh")
     parser.add_argument("--viewers", type=int, default=0, help="viewers of the live page; 0: measure the messages")
+    parser.add_argument("--tls", action="store_true", help="measure links that are TLS against plain ones")
     arguments = parser.parse_args()
     ratios: dict[str, list[float]] = {"seconds": [], "processor seconds": []}
     with tempfile.TemporaryDirectory() as folder:
@@ -227,7 +280,9 @@ def main() -> None:
         )
         for number in range(arguments.repeat):
             place = Path(folder) / str(number)
-            if arguments.viewers:
+            if arguments.tls:
+                finished = measure_tls(common, place)
+            elif arguments.viewers:
                 finished = measure_viewers(common, place, arguments.viewers)
             else:
                 finished = measure_methods(common, place)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2p_tally.errors import ConfigError
-from p2p_tally.node.links.addresses import Address, parse_address, parse_peers, why_unreachable
+from p2p_tally.node.links.addresses import Address, PeerAddress, parse_address, parse_peers, why_unreachable
+from p2p_tally.trust.keys import fingerprint
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_what_is_no_address(text: str) -> None:
     assert str(caught.value) == f"--admin {text}: accepted is HOST:PORT, the port from 0 to 65535"
 
 
-@given(st.text(max_size=12) | st.text(":[]=,0123456789ab.²", max_size=20))
+@given(st.text(max_size=12) | st.text(":[]=,#0123456789ab.²", max_size=20))
 def test_any_text_is_an_address_or_a_config_error(text: str) -> None:
     try:
         address = parse_address(text, "--listen")
@@ -68,7 +69,7 @@ def test_any_text_is_an_address_or_a_config_error(text: str) -> None:
     else:
         assert address.host and 0 <= address.port < 65_536
     with contextlib.suppress(ConfigError):
-        assert all(peer.host for peer in parse_peers(text).values())
+        assert all(peer.address is None or peer.address.host for peer in parse_peers(text).values())
 
 
 @pytest.mark.parametrize(
@@ -108,13 +109,24 @@ def test_who_can_reach_it(host: str, loopback: bool) -> None:
     ],
 )
 def test_peers(text: str, peers: dict[str, Address]) -> None:
-    assert parse_peers(text) == peers
+    assert parse_peers(text) == {name: PeerAddress(address) for name, address in peers.items()}
     assert list(parse_peers(text)) == list(peers)
+
+
+def test_peers_that_are_known_by_key() -> None:
+    key, other = fingerprint(bytes(32)), fingerprint(bytes(31) + b"1")
+    assert parse_peers(f"a=h:1#{key},b=dial-only#{other.lower()}") == {
+        "a": PeerAddress(Address("h", 1), key),
+        "b": PeerAddress(None, other),
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
+        ("a=h:1#", "--peers: the fingerprint of a: '' is no fingerprint: accepted are six groups"),
+        ("a=h:1#ABCD-EFGH", "--peers: the fingerprint of a: 'ABCD-EFGH' is no fingerprint"),
+        ("a=dial-only", "--peers dial-only: accepted is HOST:PORT"),
         ("a", "--peers a: accepted is HOST:PORT"),
         ("a=h", "--peers h: accepted is HOST:PORT"),
         ("a=h:99999", "--peers h:99999: accepted is HOST:PORT"),

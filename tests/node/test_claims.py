@@ -14,7 +14,7 @@ from test_faults import FakePeer, ballot, federation_with_fake
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName
-from p2p_tally.node.links.addresses import Address
+from p2p_tally.node.links.state import LinkState
 from p2p_tally.node.service import startup
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol import frames, start_wait
@@ -184,14 +184,14 @@ async def test_one_that_ended_before_the_others_began_costs_them_no_deadline(
     federation = small(nodes=3, rounds=3, method="local", eval_every=3)
     first, second, third = make_daemons(federation, tmp_path, barrier_timeout=3600, checkpoint_every=0)
     apart = asyncio.Event()
-    dial = second.transport._dial
+    connect = second.transport._connector.open
 
-    async def dials_later(peer: NodeName, address: Address) -> None:
+    async def connects_later(peer: NodeName, state: LinkState) -> Any:
         if peer == third.name:
             await apart.wait()
-        await dial(peer, address)
+        return await connect(peer, state)
 
-    monkeypatch.setattr(second.transport, "_dial", dials_later)
+    monkeypatch.setattr(second.transport._connector, "open", connects_later)
     async with asyncio.timeout(60):
         others = [asyncio.create_task(daemon.run()) for daemon in (second, third)]
         assert (await first.run())["finished"]

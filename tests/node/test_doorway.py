@@ -49,7 +49,7 @@ async def test_more_than_the_burst_wait_their_turn(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(doorway, "BURST", 16)
     monkeypatch.setattr(doorway, "RATE", 50.0)
     came = asyncio.Semaphore(0)
-    door = Doorway([open_listener()], lambda: Guest(came))
+    door = Doorway([open_listener()], lambda _: Guest(came))
     door.open()
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -86,7 +86,7 @@ async def test_without_a_free_file_it_tries_again_later(
     monkeypatch.setattr(doorway, "RETRY_SECONDS", 0.05)
     came, listener = asyncio.Semaphore(0), Full()
     sockets: list[Any] = [listener]
-    door = Doorway(sockets, lambda: Guest(came))
+    door = Doorway(sockets, lambda _: Guest(came))
     door.open()
     with socket.create_connection(("127.0.0.1", door.port)):
         async with asyncio.timeout(10):
@@ -96,7 +96,7 @@ async def test_without_a_free_file_it_tries_again_later(
 
 
 async def test_after_it_is_closed_nobody_is_accepted() -> None:
-    door = Doorway(await bind("127.0.0.1", 0), lambda: Guest(asyncio.Semaphore(0)))
+    door = Doorway(await bind("127.0.0.1", 0), lambda _: Guest(asyncio.Semaphore(0)))
     door.open()
     port = door.port
     door.close()

@@ -17,7 +17,7 @@ import pytest
 from conftest import Killed, kill_at, make_daemons, small
 
 from p2p_tally.ids import NodeName
-from p2p_tally.node.links import handshake, websocket
+from p2p_tally.node.links import handshake, strangers
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.barrier import HELD_AHEAD
@@ -36,7 +36,7 @@ class FakePeer:
         self.understudy = understudy  # the daemon that would have been node-0: it knows the right hello
 
     async def dial(self, daemon: Daemon, hello: Hello | None = None) -> aiohttp.ClientWebSocketResponse:
-        connection = await self._session.ws_connect(f"http://{daemon.transport.listen}{websocket.PATH}")
+        connection = await self._session.ws_connect(f"http://{daemon.transport.listen}{strangers.PATH}")
         await connection.send_bytes(frames.encode(hello or self.understudy.hello()))
         return connection
 

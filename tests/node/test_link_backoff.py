@@ -96,7 +96,7 @@ class Served:
 
     def __init__(self) -> None:
         self.connection = FakeConnection()
-        self.link = Link(self.connection, HELLO)  # type: ignore[arg-type]
+        self.link = Link(self.connection, HELLO, dialled=True)  # type: ignore[arg-type]
         self.delivered: list[tuple[str, bytes]] = []
         self.accepts = True
         self.task = asyncio.create_task(self.link.serve(self._deliver))

@@ -69,7 +69,12 @@ class Member:
     """A node of a merge, without a model."""
 
     def __init__(
-        self, name: NodeName, members: list[NodeName], network: MemoryNetwork, patience: float | None = None
+        self,
+        name: NodeName,
+        members: list[NodeName],
+        network: MemoryNetwork,
+        patience: float | None = None,
+        least: int = 1,
     ) -> None:
         self.name = name
         self.heard: list[tuple[NodeName, Message]] = []
@@ -91,7 +96,8 @@ class Member:
             lambda: 0.0,
         )
         self.roster, self.arrivals = self.step.roster, self.step.inbox.arrivals
-        self._peers = Peers(name, self.roster, self.outbox, self.step.gather, self.step.inbox.refuse)
+        refuse, gather = self.step.inbox.refuse, self.step.gather
+        self._peers = Peers(name, self.roster, self.outbox, gather, refuse, lambda _: least)
 
     async def all_reduce(
         self, round: int, vector: np.ndarray, format: ChangeFormat = PLAIN, feedback: ErrorFeedback | None = None
@@ -118,10 +124,12 @@ class Member:
         return {peer for peer, message in self.heard if isinstance(message, Withdraw)}
 
 
-async def make(count: int, patience: float | None = None, network: MemoryNetwork | None = None) -> list[Member]:
+async def make(
+    count: int, patience: float | None = None, network: MemoryNetwork | None = None, least: int = 1
+) -> list[Member]:
     """Members, each behind its door. Without patience they wait for ever: who is not told, hangs."""
     names, network = ranked_names(count), network or MemoryNetwork()
-    members = [Member(name, names, network, patience) for name in names]
+    members = [Member(name, names, network, patience, least) for name in names]
     for member in members:
         await member.transport.start(member)
     return members
@@ -346,6 +354,19 @@ async def test_links_of_uneven_speed_change_nothing(kind: str, seed: int, small_
 
 
 # --- somebody is missing
+
+
+@pytest.mark.parametrize(("away", "least", "merges"), [(1, 3, True), (2, 3, False), (3, 2, False), (3, 1, True)])
+async def test_too_few_keep_their_parameters(away: int, least: int, merges: bool, small_runs: None) -> None:
+    """Two halves of a federation would otherwise become two models."""
+    members = await make(4, least=least)
+    present = members[away:]
+    for member in present:
+        for absent in members[:away]:
+            member.link_down(absent.name)
+    vectors = make_vectors(4, 50)[away:]
+    expected = bits(plain_mean(vectors)) if merges else None
+    assert [bits(result) for result in await all_reduce(present, vectors)] == [expected] * len(present)
 
 
 @pytest.mark.parametrize("absent", range(4))

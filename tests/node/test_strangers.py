@@ -141,11 +141,12 @@ async def test_who_is_refused_and_does_not_answer_holds_no_buffers(tmp_path: Pat
             await link.close()
 
 
-def test_strangers_are_read_in_small_pieces_through_one_buffer() -> None:
+async def test_strangers_are_read_in_small_pieces_through_one_buffer() -> None:
     """Each took up to 256 KiB at once."""
     them, handlers = Strangers(), lambda: pytest.fail("no request came")
-    first, second = (Stranger(handlers, them).get_buffer(1 << 18) for _ in range(2))
-    assert len(first) == READ_BYTES and first is second
+    with socket.socket() as one, socket.socket() as other:
+        first, second = (Stranger(handlers, them, [], end).get_buffer(1 << 18) for end in (one, other))
+        assert len(first) == READ_BYTES and first is second
 
 
 async def test_a_page_in_a_browser_is_refused(tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ async def test_what_is_no_request_for_a_link_is_answered_at_once_and_not_read_on
     async with one_that_listens(tmp_path) as (_, daemon):
         handlers: list[None] = []
         with monkeypatch.context() as patched:
-            patched.setattr(daemon.transport, "_server", lambda: handlers.append(None))
+            patched.setattr(daemon.transport._reception, "_server", lambda: handlers.append(None))
             reader, writer = await connect(daemon)
             writer.write(request_)
             assert await is_cut(reader)

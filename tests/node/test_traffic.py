@@ -16,6 +16,7 @@ from p2p_tally.learning.methods import METHODS
 from p2p_tally.learning.setup import make_learner, prepare
 from p2p_tally.node.formats import ballot_format
 from p2p_tally.node.links.outbox import framed_bytes
+from p2p_tally.node.links.transport import dials
 from p2p_tally.node.traffic import Traffic, payload, totals
 from p2p_tally.protocol import frames, segments
 from p2p_tally.protocol.ballots import BallotFormat
@@ -87,6 +88,12 @@ def test_every_method_on_every_graph(method: str, graph: dict[str, Any]) -> None
         {"nodes": 2, "topology": "ring", "method": "fedmd"},
         {"nodes": 3, "topology": "line", "method": "rcfd"},
         {"nodes": 12},  # a mask of two bytes
+        {"join": "node-2@3,node-6@4", "leave": "node-0@4"},
+        {"nodes": 14, "leave": "churn:0.1", "method": "diloco", "merge_precision": "int8"},
+        {"join": "node-2@3,node-6@4", "leave": "node-0@4", "topology": "ring", "hops": 2, "method": "fedprox"},
+        {"join": "node-2@3", "leave": "node-0@4", "topology": "ring", "merge_over": "ring"},
+        {"join": "node-2@3", "topology": "matchings", "method": "feddf"},
+        {"join": "node-2@3", "method": "fedavg", "rounds": 150, "warmup": 140, "leave": "node-0@149"},
         {"ballot": "packed"},
         {"method": "rcfd", "top_k": 1},
         {"method": "rcfd", "top_k": 3, "soft_precision": "int8"},
@@ -193,13 +200,13 @@ def test_relays_are_counted_to_the_byte_where_numbers_grow_wider(message: Vote |
     for member in np.flatnonzero(speaking).tolist():
         for peer in topology.neighbours(topology.members[member]):
             ends = NodeName(topology.members[member]), NodeName(peer)
-            expected.add(message.payload, framed_bytes(*ends, len(frames.encode(message))))
+            expected.add(message.payload, framed_bytes(len(frames.encode(message)), masked=dials(*ends)))
     reach = topology.reach(1, 140)
     for origin, distance, child, parent in zip(reach.origin, reach.distance, reach.member, reach.parent, strict=True):
         if distance > 1 and speaking[origin]:
             relayed = Relayed(int(origin), int(distance), message)
             ends = NodeName(topology.members[parent]), NodeName(topology.members[child])
-            expected.add(message.payload, framed_bytes(*ends, len(frames.encode(relayed))))
+            expected.add(message.payload, framed_bytes(len(frames.encode(relayed)), masked=dials(*ends)))
     traffic = Traffic(Federation(hops=140), topology, BallotFormat("byte", 16, 10), 0)
     assert totals(traffic.round(3, [(message, speaking)])) == {message.stage: expected}
 

@@ -34,6 +34,12 @@ def test_before_the_first_round() -> None:
     assert judge(states, 10).words == "Not all nodes are there yet."
 
 
+def test_all_pause() -> None:
+    states = {name: state(state="paused", missing=["c"]) for name in ("a", "b")}
+    assert judge(states, 10).words == "Paused: too few nodes are there."
+    assert judge(states, 10).progress == "2 of 2 nodes at round 5 of 10, accuracy 50.0 % on average."
+
+
 def test_the_words_name_who() -> None:
     lost = state(state="unreachable")
     assert judge({"a": lost, "b": state()}, 10).words == "a does not answer."
@@ -54,6 +60,7 @@ def test_the_end() -> None:
         ({"state": "unreachable"}, "bad", "does not answer: no contact"),
         ({"state": "stopped", "round": 7}, "watch", "stopped after round 7"),
         ({"state": "waiting", "missing": ["b", "c"]}, "watch", "waits for b, c"),
+        ({"state": "paused", "missing": ["b"]}, "watch", "pauses until more are there: b missing"),
         ({"missing": ["p1", "p2", "p3", "p4", "p5", "p6"]}, "watch", "has no answer from p1, p2, p3, p4 and 2 more"),
         ({"still": 200}, "watch", "has been in round 6 for 3 min"),
     ],

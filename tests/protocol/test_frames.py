@@ -26,15 +26,18 @@ from p2p_tally.protocol.messages import (
     MAX_NUMBER,
     Announce,
     Bye,
+    Fetch,
     Hello,
     Here,
     Lost,
     Message,
     News,
+    Piece,
     Ready,
     Relayed,
     Shard,
     Stage,
+    State,
     Vote,
     Waiting,
     Welcome,
@@ -139,6 +142,9 @@ def test_every_hello_comes_back(hello: Hello) -> None:
         (News(7, 9, Waiting(31, Stage.VOTE)), "96 0c 07 09 09 1f 01"),
         (News(7, 9, Lost(b"\x80")), "95 0c 07 09 0d c4 01 80"),
         (Welcome(), "91 0a"),
+        (Fetch(30), "92 0e 1e"),
+        (State(30, None, 0, 300, bytes(32)), "96 0f 1e c0 00 cd 01 2c c4 20" + 32 * " 00"),
+        (Piece(2, b"\x01"), "93 10 02 c4 01 01"),
     ],
 )
 def test_frames_by_hand(message: Message, frame: str) -> None:
@@ -395,8 +401,10 @@ def test_a_federations_own_largest_messages_fit(ballot: int, members: int, mergi
         Withdraw(MAX_NUMBER),
         Relayed(members, max(2, members), vote),
         News(members, MAX_NUMBER, Lost(bytes((members + 7) // 8))),
+        State(MAX_NUMBER, MAX_NUMBER, MAX_NUMBER, 2**48, bytes(32)),
     ]
     if merging:
+        own.append(Piece(MAX_NUMBER, bytes(CHUNK_BYTES)))
         own.append(Shard(MAX_NUMBER, Stage.SCATTER, MAX_NUMBER, bytes(CHUNK_BYTES)))
     for message in own:
         assert decode(encode(message), limits) == message

@@ -41,7 +41,8 @@ class Voter:
         return state
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        if self._calibration is not None:
+        """What `state` lacks begins anew."""
+        if self._calibration is not None and CALIBRATION in state:
             self._calibration.mean.copy_(state[CALIBRATION])
-        if self._reliability is not None:
+        if self._reliability is not None and all(RELIABILITY + key in state for key in self._reliability.state):
             self._reliability.restore({key: state[RELIABILITY + key] for key in self._reliability.state})

@@ -1,12 +1,16 @@
-"""Addresses on the command line: HOST:PORT, and NAME=HOST:PORT for a peer with a name."""
+"""Addresses on the command line: HOST:PORT, NAME=HOST:PORT for a peer with a name, and behind it #FINGERPRINT."""
 
 import ipaddress
 import os
 import re
 from dataclasses import dataclass
 
-from p2p_tally.errors import ConfigError
+from p2p_tally.errors import ConfigError, TrustError
 from p2p_tally.ids import NodeName, node_name
+from p2p_tally.trust.keys import read_fingerprint
+
+# In the place of the address of a peer that nobody can dial.
+DIAL_ONLY = "dial-only"
 
 _PORT = re.compile("[0-9]{1,5}")
 _HOST_NAME = re.compile(r"[^\s/:\[\]]+")
@@ -51,17 +55,32 @@ def _is_host(text: str) -> bool:
     return True
 
 
-def parse_peers(text: str) -> dict[NodeName, Address]:
+@dataclass(frozen=True)
+class PeerAddress:
+    address: Address | None  # None: nobody can dial it
+    fingerprint: str | None = None  # None: links to it are plain
+
+
+def parse_peers(text: str) -> dict[NodeName, PeerAddress]:
     """Peers by name. The name of a peer without one is its address."""
-    peers: dict[NodeName, Address] = {}
+    peers: dict[NodeName, PeerAddress] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, address = item.rpartition("=")
-        parsed = parse_address(address, "--peers")
+        where, hash_sign, typed = item.partition("#")
+        name, equals, address = where.rpartition("=")
+        undialled = bool(equals and hash_sign) and address.strip() == DIAL_ONLY
+        parsed = None if undialled else parse_address(address, "--peers")
         peer = node_name(name if equals else str(parsed))
         if peer in peers:
             raise ConfigError(f"--peers {text}: {peer} is there twice")
-        peers[peer] = parsed
+        peers[peer] = PeerAddress(parsed, _fingerprint(typed, peer) if hash_sign else None)
     return peers
+
+
+def _fingerprint(typed: str, peer: NodeName) -> str:
+    try:
+        return read_fingerprint(typed)
+    except TrustError as error:
+        raise ConfigError(f"--peers: the fingerprint of {peer}: {error}") from None
 
 
 def why_unreachable(error: Exception) -> str:

@@ -9,13 +9,18 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable
+
+from p2p_tally.node.links import handshake
 
 log = logging.getLogger(__name__)
 
 # New connections a second, and how many may come at once after a quiet time: all neighbours may dial in one moment.
 RATE = 250.0
 BURST = 256
+# The same with TLS, whose handshake costs one to two milliseconds.
+TLS_RATE = 30.0
 # How many connections the kernel keeps until they are accepted.
 BACKLOG = 256
 # If no connection can be accepted because too many files are open: when to try again.
@@ -48,11 +53,21 @@ class Allowance:
 class Doorway:
     """The listening sockets of one node."""
 
-    def __init__(self, sockets: list[socket.socket], make_protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        make_protocol: Callable[[socket.socket], asyncio.BaseProtocol],
+        accepting: Callable[[], ssl.SSLContext] | None = None,
+        not_entered: Callable[[asyncio.BaseProtocol, OSError], None] = lambda *_: None,
+    ) -> None:
+        """`accepting`: the TLS context of the next connection; None: connections are plain. `not_entered` is called
+        for each that ends before its protocol has been told of it."""
         self._sockets = sockets
         self._make_protocol = make_protocol
+        self._accepting = accepting
+        self._not_entered = not_entered
         self._loop = asyncio.get_running_loop()
-        self._allowance = Allowance(RATE, BURST, self._loop.time())
+        self._allowance = Allowance(RATE if accepting is None else TLS_RATE, BURST, self._loop.time())
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -109,10 +124,20 @@ class Doorway:
         self._timer = self._loop.call_later(seconds, self._watch)
 
     async def _hand_over(self, connection: socket.socket) -> None:
+        protocol = self._make_protocol(connection)
         try:
-            await self._loop.connect_accepted_socket(self._make_protocol, connection)
-        except OSError:  # it has ended already
+            if self._accepting is None:
+                await self._loop.connect_accepted_socket(lambda: protocol, connection)
+            else:
+                await self._loop.connect_accepted_socket(
+                    lambda: protocol,
+                    connection,
+                    ssl=self._accepting(),
+                    ssl_handshake_timeout=handshake.HANDSHAKE_SECONDS,
+                )
+        except OSError as error:  # it has ended already, or its TLS handshake has failed
             connection.close()
+            self._not_entered(protocol, error)
         except asyncio.CancelledError:  # this node ends
             connection.close()
             raise

@@ -14,12 +14,14 @@ from aiohttp import ClientWebSocketResponse, WSCloseCode, WSMsgType
 from aiohttp.web import WebSocketResponse
 
 from p2p_tally.ids import NodeName
+from p2p_tally.node.links.security import key_shown
 from p2p_tally.node.links.sockets import Meter, cut
+from p2p_tally.node.links.tunnel import Tunnel
 from p2p_tally.protocol.messages import Hello
 
 log = logging.getLogger(__name__)
 
-Connection = ClientWebSocketResponse | WebSocketResponse
+Connection = ClientWebSocketResponse | WebSocketResponse | Tunnel
 
 # Delays between attempts to reach a peer: they double from the first to the last.
 FIRST_DELAY = 0.1
@@ -46,10 +48,13 @@ def backoff(attempt: int, generator: random.Random) -> float:
 class Link:
     """The open link to one neighbour."""
 
-    def __init__(self, connection: Connection, hello: Hello) -> None:
+    def __init__(self, connection: Connection, hello: Hello, *, dialled: bool) -> None:
+        """`dialled`: by this node. It then masks what it sends, as a WebSocket client."""
         self.peer = NodeName(hello.name)
+        self.dialled = dialled
         self.hello = hello
         self.connection = connection
+        self.key = key_shown(connection)  # None: it is plain
         self.meter = Meter(connection)  # the code that serves the link closes it
         self._queue: deque[bytes] = deque()
         self._queued = 0
@@ -57,6 +62,7 @@ class Link:
         self._room = asyncio.Event()
         self._room.set()
         self._closing = False
+        self._expelled = False
         self.idle = False  # it ends, or has ended, because it is not needed now
         self._writer: asyncio.Task[None] | None = None
 
@@ -74,6 +80,11 @@ class Link:
             self._room.clear()
         self._wake.set()
         return True
+
+    @property
+    def direct(self) -> bool:
+        """Whether it has a connection of its own; otherwise another node carries it."""
+        return not isinstance(self.connection, Tunnel)
 
     @property
     def queued(self) -> int:
@@ -98,6 +109,8 @@ class Link:
     async def _read(self, deliver: Callable[[NodeName, bytes], bool]) -> None:
         while True:
             message = await self.connection.receive()
+            if self._expelled:
+                return
             if message.type is WSMsgType.BINARY:
                 if not deliver(self.peer, message.data):
                     await self.connection.close(code=WSCloseCode.PROTOCOL_ERROR)
@@ -147,4 +160,12 @@ class Link:
         """End at once."""
         self._closing = True
         self._room.set()
-        cut(self.connection)
+        if isinstance(self.connection, Tunnel):
+            self.connection.abort()
+        else:
+            cut(self.connection)
+
+    def expel(self) -> None:
+        """End at once, and take nothing of what has come and is not read yet."""
+        self._expelled = True
+        self.abort()

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Collection
 
 from p2p_tally.ids import NodeName
-from p2p_tally.node.links.transport import Events
+from p2p_tally.node.links.transport import Events, dials
 
 
 class MemoryNetwork:
@@ -61,6 +61,9 @@ class MemoryTransport:
 
     def open_links(self) -> list[NodeName]:
         return [peer for peer in self._network.receivers if peer != self._name]
+
+    def masks(self, peer: NodeName) -> bool:
+        return dials(self._name, peer)
 
     async def close(self) -> None:
         self._network.receivers.pop(self._name, None)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from p2p_tally.ids import NodeName
-from p2p_tally.node.links.transport import Transport, dials
+from p2p_tally.node.links.transport import Transport
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import Message
@@ -31,10 +31,12 @@ class Outbox:
         """Returns whether there was a link."""
         sent = self.transport.send(peer, frame)
         if sent:
-            self.ledger.book_sent(peer, message.stage, message.payload, framed_bytes(self.name, peer, len(frame)))
+            self.ledger.book_sent(
+                peer, message.stage, message.payload, framed_bytes(len(frame), masked=self.transport.masks(peer))
+            )
         return sent
 
 
-def framed_bytes(sender: NodeName, receiver: NodeName, length: int) -> int:
+def framed_bytes(length: int, *, masked: bool) -> int:
     """Bytes that a frame of this length takes on the socket, with its WebSocket header."""
-    return length + frames.websocket_header(length, masked=dials(sender, receiver))
+    return length + frames.websocket_header(length, masked=masked)

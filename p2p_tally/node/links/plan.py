@@ -42,7 +42,16 @@ class LinkPlan:
             rounds.append(1)  # for the message that this node plays
         # Here all rounds count, also those without messages: a link not used for long is ended.
         rounds += [back for back in range(max(1, round - GRACE), round) if exchanges(self._federation, back)]
-        return frozenset(NodeName(peer) for r in rounds for peer in self._topology.neighbours(self._name, r))
+        near = {NodeName(peer) for r in rounds for peer in self._topology.neighbours(self._name, r)}
+        soon = range(round, min(round + lead(len(self._topology.members)), self._federation.rounds) + 1)
+        return frozenset(near.union(*(self._hands_over_with(r) for r in soon)))
+
+    def _hands_over_with(self, round: int) -> set[NodeName]:
+        """Those who may give this node a state before this round, or get one from it."""
+        new = self._topology.newcomers(round)
+        if self._name in new:
+            return set(map(NodeName, self._topology.donors(self._name, round)))
+        return {NodeName(peer) for peer in new if self._name in self._topology.donors(peer, round)}
 
     def _next_exchange(self, after: int) -> int | None:
         ahead = range(after + 1, self._federation.rounds + 1)

@@ -5,8 +5,10 @@ for a link is passed on to aiohttp; whatever else comes is answered here, which 
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from aiohttp import web
@@ -29,7 +31,6 @@ BUDGET = REQUEST_BYTES + HELLO_BYTES
 READ_BYTES = 16 * 1024
 
 PATH = "/p2p-tally"
-_FIRST_LINE = f"GET {PATH} HTTP/1.1\r\n".encode()
 _NOT_FOUND = (
     b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 15\r\n"
     b"Connection: close\r\n\r\np2p-tally node\n"
@@ -38,27 +39,39 @@ _NOT_FOUND = (
 
 class Stranger(asyncio.BufferedProtocol):
     """One new connection. When its request is complete it gets a handler of aiohttp, which reads on up to the budget.
-    When its handshake is done, the handler takes the connection over."""
+    When its handshake is done, the handler takes the connection over. The limits hold from the moment that it is
+    accepted: with TLS it hears of its transport only when TLS is up."""
 
-    def __init__(self, make_handler: Callable[[], web.RequestHandler], strangers: "Strangers") -> None:
+    def __init__(
+        self,
+        make_handler: Callable[[], web.RequestHandler],
+        strangers: "Strangers",
+        first_lines: Sequence[bytes],
+        connection: socket.socket,
+    ) -> None:
+        """`first_lines`: of the requests that are passed on."""
         self._make_handler = make_handler
         self._strangers = strangers
+        self._first_lines = first_lines
+        self._socket = connection
         self._handler: web.RequestHandler | None = None
         self._request = bytearray()  # what has come of the request
         self._left = BUDGET
         self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self.address = ""
+        with contextlib.suppress(OSError):  # it has ended already
+            name = connection.getpeername()
+            self.address = str(name[0]) if isinstance(name, tuple) else ""
+        # Kept, to be cancelled: a timer holds on to its connection long after that has ended.
+        self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
+            handshake.HANDSHAKE_SECONDS, strangers.cut, self, "no handshake in time"
+        )
+        strangers.add(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of asyncio's
-        # Kept, to be cancelled: a timer holds on to its connection long after that has ended.
-        self._timer = asyncio.get_running_loop().call_later(
-            handshake.HANDSHAKE_SECONDS, self._strangers.cut, self, "no handshake in time"
-        )
-        name = transport.get_extra_info("peername")
-        self.address = str(name[0]) if isinstance(name, tuple) else ""
-        self._strangers.add(self)
+        if not self._strangers.knows(self):  # it was cut in the meantime
+            self.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         return self._strangers.buffer
@@ -76,7 +89,7 @@ class Stranger(asyncio.BufferedProtocol):
     def _read_request(self, data: bytes) -> None:
         before = len(self._request)
         self._request += data
-        if before < len(_FIRST_LINE) and not _FIRST_LINE.startswith(self._request[: len(_FIRST_LINE)]):
+        if not any(line.startswith(self._request[: len(line)]) for line in self._first_lines):
             self._answer_not_found()
         elif self._request.find(b"\r\n\r\n", max(0, before - 3)) >= 0:  # it may have come in two parts
             request, self._request = bytes(self._request), bytearray()
@@ -103,6 +116,9 @@ class Stranger(asyncio.BufferedProtocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+        else:
+            with contextlib.suppress(OSError):  # it has ended already
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -160,6 +176,9 @@ class Strangers:
 
     def unhandled(self, handler: web.RequestHandler) -> None:
         self._by_handler.pop(handler, None)
+
+    def knows(self, stranger: Stranger) -> bool:
+        return stranger in self._open
 
     def forget(self, stranger: Stranger) -> None:
         """The connection has ended, or is about to."""

@@ -53,6 +53,10 @@ class Transport(Protocol):
         """The peers with an open link."""
         ...
 
+    def masks(self, peer: NodeName) -> bool:
+        """Whether this node masks what it sends to this peer: the side that has dialled does."""
+        ...
+
     async def close(self) -> None:
         """Send what is queued, then end all links."""
         ...
@@ -60,7 +64,7 @@ class Transport(Protocol):
 
 @lru_cache(maxsize=65_536)
 def dials(node: NodeName, peer: NodeName) -> bool:
-    """Whether `node` dials: of two neighbours the one with the smaller name. It masks frames, as a WebSocket client."""
+    """Whether `node` dials: of two neighbours the one with the smaller name. With TLS the other may dial, too."""
     return name_key(node) < name_key(peer)
 
 

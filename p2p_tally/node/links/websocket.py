@@ -1,7 +1,8 @@
 """Neighbours over the network: one WebSocket link per edge, made again when it breaks.
 
-Of two neighbours the one with the smaller name dials. An accepted connection has five seconds to finish its handshake.
-This module knows links and hellos; it knows nothing of rounds.
+Of two neighbours the one with the smaller name dials; with TLS the other dials, too, if that one does not come. An
+accepted connection has five seconds to finish its handshake. This module knows links and hellos; it knows nothing of
+rounds.
 """
 
 import asyncio
@@ -9,23 +10,26 @@ import contextlib
 import logging
 import random
 import socket
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any
 
-import aiohttp
-from aiohttp import web
-
-from p2p_tally.errors import ConfigError, HandshakeError, PeerError
-from p2p_tally.ids import NodeName, in_order
-from p2p_tally.node.links.addresses import Address, why_unreachable
-from p2p_tally.node.links.doorway import Doorway, bind
-from p2p_tally.node.links.handshake import HANDSHAKE_SECONDS, refuse, shake_hands
-from p2p_tally.node.links.http_log import http_log
-from p2p_tally.node.links.link import REFUSED_DELAY, Link, backoff
+from p2p_tally.errors import HandshakeError, PeerError
+from p2p_tally.ids import NodeName
+from p2p_tally.node.links.addresses import Address
+from p2p_tally.node.links.carriage import Carriage
+from p2p_tally.node.links.connector import Connector
+from p2p_tally.node.links.dialler import Dialler
+from p2p_tally.node.links.handshake import LinkedAlready, exchange_hellos, exchange_welcomes, refuse
+from p2p_tally.node.links.introduction import introduction_desk
+from p2p_tally.node.links.link import Connection, Link
+from p2p_tally.node.links.reception import Reception, Visit
+from p2p_tally.node.links.security import Desk, Security
 from p2p_tally.node.links.sockets import KernelCount, watch_for_silence
 from p2p_tally.node.links.state import LinkState
-from p2p_tally.node.links.strangers import PATH, Stranger, Strangers
+from p2p_tally.node.links.table import LinkTable
 from p2p_tally.node.links.transport import Events, dials
+from p2p_tally.node.links.tunnel import Tunnel
+from p2p_tally.protocol.carried import is_carried
 from p2p_tally.protocol.frames import HELLO_BYTES, Limits
 from p2p_tally.protocol.messages import Hello
 
@@ -35,82 +39,77 @@ log = logging.getLogger(__name__)
 SILENCE_SECONDS = 30
 # When a link is closed: how long to wait until the peer has read what is queued.
 CLOSE_SECONDS = 5.0
+# With TLS both sides may dial: how long the one with the larger name waits for the other.
+GIVE_WAY_SECONDS = 1.0
 
 
-class WebSocketTransport:
+class WebSocketTransport(LinkTable):
     """One node's links."""
 
     def __init__(
         self,
         name: NodeName,
-        listen: Address,
-        peers: Mapping[NodeName, Address],
+        listen: Address | None,
+        peers: Mapping[NodeName, Address | None],
         hello: Callable[[], Hello],
         limits: Limits,
         generator: random.Random,
         inherited: socket.socket | None = None,
+        security: Security | None = None,
+        desks: Mapping[str, Desk] | None = None,
+        booked: Callable[[NodeName, int, int], None] = lambda *_: None,
     ) -> None:
         """`hello`: makes the hello that this node sends on a new link. `inherited`: a socket that listens already,
-        if another process has chosen the address."""
-        self.name = name
+        if another process has chosen the address. `security`: who may have links; None: links are plain. `desks`: what
+        strangers may post, by path. An address that is None: nobody can dial it, which needs a `security`. `booked` is
+        called with each frame that this node carries for two others: to whom, its payload, and its bytes."""
+        super().__init__(name, peers)
         self.listen = listen
         self.hello = hello
-        self.links: dict[NodeName, Link] = {}
-        self.peers = {peer: LinkState(address) for peer, address in peers.items()}
         self.refusals: dict[str, int] = {}  # handshakes that failed, by reason
         self.inherited = inherited
-        self._addresses = peers
-        self._limit = max(limits.frame, HELLO_BYTES) + 1  # aiohttp refuses messages of this length and longer
-        self._generator = generator
+        self._security = security
         self._events: Events | None = None
         self._changed = asyncio.Event()
         self._closing = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._strangers = Strangers()
         self._playing = False
-        self._doorway: Doorway | None = None
-        self._server: web.Server | None = None
-        self._session: aiohttp.ClientSession | None = None
+        self._started = False
+        limit = max(limits.frame, HELLO_BYTES) + 1  # aiohttp refuses messages of this length and longer
+        self._connector = Connector(security, limit)
+        self._dialler = Dialler(self._dial, self._patience, self._refused, self._not_there, generator)
+        self._carriage = (
+            None
+            if security is None
+            else Carriage(self, security, limit, generator, self._receive_carried, self.turn_away, booked)
+        )
+        open_desks = introduction_desk(security, self.turn_away) | dict(desks or {})
+        self._reception = Reception(security, open_desks, limit, self._receive, self.turn_away)
 
     # --- the Transport interface
 
     async def start(self, events: Events) -> None:
         self._events = events
-        self._server = web.Server(self._answer, logger=http_log, access_log=None)
-        try:
-            sockets = [self.inherited] if self.inherited else await bind(self.listen.host, self.listen.port)
-            self._doorway = Doorway(sockets, self._accept)
-            self._doorway.open()
-        except OSError as error:
-            raise ConfigError(f"--listen {self.listen}: {error.strerror or error}") from None
-        if self.listen.port == 0:
-            self.listen = Address(self.listen.host, self._doorway.port)
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, connect=HANDSHAKE_SECONDS))
+        if self.listen is not None:
+            self.listen = await self._reception.open(self.listen, self.inherited)
+        self._connector.start()
+        self._started = True
         for peer in self.peers:
             self._dial_if_wanted(peer)
-
-    def send(self, peer: NodeName, frame: bytes) -> bool:
-        link = self.links.get(peer)
-        return link is not None and link.send(frame)
-
-    async def drained(self, peer: NodeName) -> None:
-        link = self.links.get(peer)
-        if link is not None:
-            await link.drained()
 
     def want(self, peers: Collection[NodeName]) -> None:
         """The side that dials makes links and ends them; the other side accepts that."""
         for name, state in self.peers.items():
-            if (name in peers) == state.wanted and self._session is not None:
+            if (name in peers) == state.wanted and self._started:
                 continue
             state.want(name in peers, linked=name in self.links)
-            if name in self.links and not state.wanted and dials(self.name, name):
+            if name in self.links and not state.wanted and self.links[name].dialled:
                 self._spawn(self.links[name].retire(CLOSE_SECONDS))
             self._dial_if_wanted(name)
 
     async def linked(self, peers: Collection[NodeName], seconds: float | None) -> list[NodeName]:
         def opening() -> list[NodeName]:
-            return [peer for peer in peers if self.peers[peer].state == "opening"]
+            return [peer for peer in peers if peer in self.peers and self.peers[peer].state == "opening"]
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -119,41 +118,54 @@ class WebSocketTransport:
                     await self._changed.wait()
         return opening()
 
-    def received(self, peer: NodeName) -> int | None:
-        link = self.links.get(peer)
-        count = None if link is None else link.meter.count()
-        return None if count is None else count.received
-
-    def open_links(self) -> list[NodeName]:
-        return in_order(self.links)
-
     async def close(self) -> None:
         self._closing.set()
         self._changed.set()
-        if self._doorway is not None:
-            self._doorway.close()
+        self._reception.close()
         await asyncio.gather(*(link.finish(CLOSE_SECONDS) for link in list(self.links.values())))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._session is not None:
-            await self._session.close()
-        if self._server is not None:
-            await self._server.shutdown(1.0)
+        await self._connector.close()
+        await self._reception.end()
+        if self._carriage is not None:
+            await self._carriage.close()
+
+    # --- members that change
+
+    def add_peer(self, peer: NodeName, address: Address | None) -> None:
+        """From now on there is this peer, and a link to it is wanted."""
+        if peer in self.peers:
+            self.peers[peer].move_to(address)
+            return
+        self.peers[peer] = LinkState(address)
+        self._dial_if_wanted(peer)
+
+    def change_address(self, peer: NodeName, address: Address | None) -> None:
+        """Its link stays; the next attempt goes to this address."""
+        self.peers[peer].move_to(address)
+
+    def remove_peer(self, peer: NodeName) -> None:
+        """From now on it is a stranger. Its link is cut."""
+        state = self.peers.pop(peer)
+        state.want(False, linked=False)
+        self._former += state.kernel
+        if peer in self.links:
+            self.links[peer].expel()
+
+    def security_changed(self) -> None:
+        """Keys have been taken away or replaced: links by keys that are not their owners' any more are cut at once."""
+        for link in list(self.links.values()):
+            if not self._is_trusted(link):
+                log.warning("its key is not valid any more: link cut", extra={"event": "key-gone", "peer": link.peer})
+                link.expel()
+        for state in self.peers.values():
+            state.nudge()
+
+    def _is_trusted(self, link: Link) -> bool:
+        return self._security is None or self._security.owner(link.key) == link.peer
 
     # --- before the first round
-
-    def not_up(self) -> set[NodeName]:
-        """Neighbours whose links are needed and not up."""
-        return {name for name, peer in self.peers.items() if peer.state not in ("up", "idle")}
-
-    def needed(self) -> int:
-        """The number of neighbours whose links are needed, up or not."""
-        return sum(peer.state != "idle" for peer in self.peers.values())
-
-    def hellos(self) -> list[Hello]:
-        """The hellos of the neighbours with an open link."""
-        return [link.hello for link in self.links.values()]
 
     async def change(self, until: float) -> None:
         """Wait until a link has changed, `notify_change` is called, or this time is reached."""
@@ -179,43 +191,21 @@ class WebSocketTransport:
         self._closing.set()
         self._changed.set()
 
-    def kernel_total(self) -> KernelCount:
-        """The kernel's count over all links, including ended ones."""
-        total = KernelCount()
-        for name, peer in self.peers.items():
-            live = self.links[name].meter.count() if name in self.links else None
-            total += peer.kernel + (live or KernelCount())
-        return total
-
     # --- dialling
 
     def _dial_if_wanted(self, peer: NodeName) -> None:
         state = self.peers[peer]
-        if self._session is not None and state.wanted and not state.dialling and dials(self.name, peer):
-            state.start_dialling()
-            self._spawn(self._keep_dialling(peer))
+        may_dial = self._security is not None or dials(self.name, peer)
+        if self._started and state.wanted and not state.dialling and may_dial:
+            self._spawn(self._dialler.keep(peer, state, self._closing))
 
-    async def _keep_dialling(self, peer: NodeName) -> None:
-        state = self.peers[peer]
-        while not self._closing.is_set() and state.wanted:
-            delay = None
-            state.watch_wanted()
-            try:
-                await self._dial(peer, state.address)
-            except HandshakeError as error:
-                delay = REFUSED_DELAY
-                self._refused(peer, error)
-            except PeerError as error:
-                self._refused(peer, error)
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                state.unreachable(why_unreachable(error))
-            if state.state != "idle" and not state.wanted_changed.is_set():
-                delay = backoff(state.attempts, self._generator) if delay is None else delay
-                self._not_there(peer, state)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(delay):
-                        await state.wanted_changed.wait()
-        state.stop_dialling()
+    def _patience(self, peer: NodeName, state: LinkState) -> float | None:
+        """For how many seconds this node leaves it to the other to dial; None: until something changes."""
+        if self._security is None:
+            return 0.0
+        if peer in self.links or (state.address is None and (self.listen is not None or not dials(self.name, peer))):
+            return None
+        return 0.0 if self.listen is None or dials(self.name, peer) else GIVE_WAY_SECONDS
 
     def _not_there(self, peer: NodeName, state: LinkState) -> None:
         """An attempt has failed. If rounds have begun, the node is told, so that it does not wait for this peer."""
@@ -223,13 +213,15 @@ class WebSocketTransport:
             self._events.link_down(peer)
         self._changed.set()
 
-    async def _dial(self, peer: NodeName, address: Address) -> None:
-        assert self._session is not None
-        connection = await self._session.ws_connect(
-            f"http://{address}{PATH}", max_msg_size=self._limit, autoclose=False
-        )
+    async def _dial(self, peer: NodeName, state: LinkState) -> None:
+        connection: Connection
+        owner: NodeName | None
+        if state.address is None and self._carriage is not None:
+            connection, owner = await self._carriage.open(peer)
+        else:
+            connection, owner = await self._connector.open(peer, state)
         try:
-            link = await shake_hands(connection, self.hello(), self._addresses, dialled=peer)
+            link = await self._shake_hands(connection, peer, owner, alone=False)
         except BaseException as error:
             await refuse(connection, error)
             raise
@@ -237,45 +229,52 @@ class WebSocketTransport:
 
     # --- answering
 
-    def _accept(self) -> Stranger:
-        """A protocol for a new connection."""
-        assert self._server is not None
-        return Stranger(self._server, self._strangers)
-
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = web.WebSocketResponse(max_msg_size=self._limit, compress=False, autoclose=False)
-        if "Origin" in request.headers:  # a page in somebody's browser; no node sends it
-            self._refused(None, HandshakeError("a page in a browser", reason="origin"))
-            return web.Response(status=403, text="p2p-tally node: not for browsers\n")
-        if not connection.can_prepare(request).ok:
-            return web.Response(status=404, text="p2p-tally node\n")
-        await connection.prepare(request)
+    async def _receive(self, visit: Visit) -> Callable[[], Awaitable[None]] | None:
+        """How the new link is served; None if the handshake was refused."""
         try:
-            link = await self._shake_hands(connection)
-        except (OSError, TimeoutError, asyncio.CancelledError):
-            return connection
-        if link is None:
-            return connection
-        self._strangers.identified(request.protocol)
-        await self._serve(link)
-        return connection
-
-    async def _shake_hands(self, connection: web.WebSocketResponse) -> Link | None:
-        """The link; None if the handshake was refused."""
-        try:
-            return await shake_hands(connection, self.hello(), self._addresses, dialled=None)
+            link = await self._shake_hands(visit.connection, None, visit.owner, visit.alone)
+            return lambda: self._serve(link)
+        except LinkedAlready as error:
+            refusal: PeerError = LinkedAlready(str(error))
         except PeerError as error:
             # A copy: the frames that raised this one hold 100 kB of buffers, for as long as the stranger does not
             # answer the refusal.
             refusal = PeerError(str(error), reason=error.reason)
-        self._refused(None, refusal)
-        await refuse(connection, refusal)
+            self.turn_away(refusal)
+        await refuse(visit.connection, refusal)
         return None
+
+    async def _receive_carried(self, connection: Tunnel, owner: NodeName) -> None:
+        serve = await self._receive(Visit(connection, owner, alone=False))
+        if serve is not None:
+            await serve()
+
+    def turn_away(self, error: PeerError) -> None:
+        """Somebody who is no peer, or not yet, has been refused."""
+        self._refused(None, error)
 
     # --- for both sides
 
-    async def _serve(self, link: Link) -> None:
-        """Serve a link until it ends."""
+    async def _shake_hands(
+        self, connection: Connection, dialled: NodeName | None, owner: NodeName | None, alone: bool
+    ) -> Link:
+        """A link that is up. `alone`: the other side says that it has no link, whatever this node has."""
+        theirs = await exchange_hellos(connection, self.hello(), self.peers, dialled, owner)
+        peer = NodeName(theirs.name)
+        async with contextlib.AsyncExitStack() as stack:
+            if self._security is not None and dials(self.name, peer):
+                # Both may dial. The one with the smaller name decides which link stays: it welcomes one at a time. So
+                # there is never a second link at either side that takes the place of one that frames are under way on.
+                await stack.enter_async_context(self.peers[peer].deciding)
+                if peer in self.links and not alone:
+                    raise LinkedAlready(f"{self.name} has a link to {peer}")
+            link = await exchange_welcomes(connection, theirs, dialled=dialled is not None)
+            if peer not in self.peers or not self._is_trusted(link):
+                raise HandshakeError(f"{peer} is no neighbour of {self.name} any more", reason="stranger")
+            self._put_up(link)
+            return link
+
+    def _put_up(self, link: Link) -> None:
         assert self._events is not None
         state = self.peers[link.peer]
         old = self.links.get(link.peer)
@@ -289,13 +288,27 @@ class WebSocketTransport:
         log.info("link up", extra={"event": "link-up", "peer": link.peer})
         self._events.link_up(link.peer, link.hello)
         self._changed.set()
+        for name, other in self.peers.items():
+            if other.address is None and name not in self.links:
+                other.nudge()  # this peer may be able to carry a connection to it
+
+    async def _serve(self, link: Link) -> None:
+        """Serve a link until it ends."""
+        assert self._events is not None
+        state = self.peers[link.peer]
         try:
-            await link.serve(self._events.deliver)
+            await link.serve(self._deliver)
         finally:
-            state.carried(link.meter.count() or KernelCount())
+            count = link.meter.count() or KernelCount()
+            if self.peers.get(link.peer) is state:
+                state.carried(count)
+            else:
+                self._former += count
             link.meter.close()
             if self.links.get(link.peer) is link:
                 del self.links[link.peer]
+                if self._carriage is not None and link.direct:
+                    self._carriage.link_down(link.peer)
                 state.ended(idle=link.idle)
                 if link.idle:
                     log.debug("link idle", extra={"event": "link-idle", "peer": link.peer})
@@ -303,6 +316,12 @@ class WebSocketTransport:
                     log.info("link down", extra={"event": "link-down", "peer": link.peer})
                     self._events.link_down(link.peer)
                 self._changed.set()
+
+    def _deliver(self, peer: NodeName, frame: bytes) -> bool:
+        assert self._events is not None
+        if self._carriage is not None and is_carried(frame):
+            return self._carriage.deliver(peer, frame)
+        return self._events.deliver(peer, frame)
 
     def _refused(self, peer: NodeName | None, error: PeerError) -> None:
         self.refusals[error.reason] = self.refusals.get(error.reason, 0) + 1

@@ -6,7 +6,7 @@ or top-k, the changes since the last merge are sent instead of parameters (contr
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -35,27 +35,35 @@ def participants(announced: dict[NodeName, bytes], members: Sequence[NodeName]) 
 class AllReduce:
     """The merges of one node over a mesh."""
 
-    def __init__(self, peers: Peers, format: ChangeFormat = PLAIN, feedback: ErrorFeedback | None = None) -> None:
-        """With `feedback`, changes since its base are sent if all participants have that base; otherwise parameters."""
+    def __init__(
+        self,
+        peers: Peers,
+        format: ChangeFormat = PLAIN,
+        feedback: ErrorFeedback | None = None,
+        members: Callable[[int], list[NodeName]] | None = None,
+    ) -> None:
+        """With `feedback`, changes since its base are sent if all participants have that base; otherwise parameters.
+        `members`: those of a round, in order of name; by default all that this node knows."""
         self._peers = peers
-        self._members = in_order([peers.name, *peers.roster])
+        self._members = members or (lambda _: in_order([peers.name, *peers.roster]))
         self._format = format
         self._feedback = feedback
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
         """The mean over the members that take part: the same bits at each."""
         name, roster, outbox = self._peers.name, self._peers.roster, self._peers.outbox
-        others = [member for member in self._members if member != name]
+        members = self._members(round)
+        others = [member for member in members if member != name]
         present = [name, *(peer for peer in others if roster[peer].is_there)]
-        own = Announce(round, to_mask(present, self._members), b"" if self._feedback is None else self._feedback.name)
+        own = Announce(round, to_mask(present, members), b"" if self._feedback is None else self._feedback.name)
         exchanged = Runs(self._peers, round)
         heard = await exchanged.announce(others, own)
         announced = {**heard, name: own}
-        taking_part = participants({peer: said.present for peer, said in announced.items()}, self._members)
-        if name not in taking_part:
-            # Nodes that received fewer announcements may count this node as a participant.
+        taking_part = participants({peer: said.present for peer, said in announced.items()}, members)
+        if name not in taking_part or len(taking_part) < self._peers.least(round):
+            # Nodes that received other announcements may count this node as a participant.
             outbox.broadcast(heard, Withdraw(round))
-            return FAILED
+            return FAILED._replace(alone=not heard)
         if taking_part == [name]:
             # The mean over one node is its own vector; `alone` says whether nobody else announced a merge.
             return Merged(vector, alone=not heard)

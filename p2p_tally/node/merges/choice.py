@@ -3,7 +3,7 @@
 import numpy as np
 
 from p2p_tally.config import Federation
-from p2p_tally.ids import NodeName
+from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.graph import merge_ring
 from p2p_tally.node.formats import merge_format
@@ -15,21 +15,31 @@ from p2p_tally.topologies import Topology
 
 
 def make_exchange(federation: Federation, topology: Topology, peers: Peers, feedback: ErrorFeedback | None) -> Exchange:
-    ring = merge_ring(federation, topology)
-    if ring is not None:
-        return RingReduce(peers, [NodeName(member) for member in ring])
-    coding = merge_format(federation)
-    return ByGraph(topology, AllReduce(peers, coding, feedback), Mixing(peers, topology, coding))
+    return ByGraph(federation, topology, peers, feedback)
 
 
 class ByGraph:
-    """The exact mean in rounds in which all nodes are neighbours; mixing with the neighbours in all other rounds."""
+    """Around the ring of a round if merges go around one. If not, the exact mean in rounds in which all members are
+    neighbours, and mixing with the neighbours in all other rounds."""
 
-    def __init__(self, topology: Topology, among_all: Exchange, with_neighbours: Exchange) -> None:
+    def __init__(
+        self, federation: Federation, topology: Topology, peers: Peers, feedback: ErrorFeedback | None
+    ) -> None:
+        self._federation = federation
         self._topology = topology
-        self._among_all = among_all
-        self._with_neighbours = with_neighbours
+        self._peers = peers
+        coding = merge_format(federation)
+        self._among_all = AllReduce(peers, coding, feedback, self._members)
+        self._with_neighbours = Mixing(peers, topology, coding)
+
+    def _members(self, round: int) -> list[NodeName]:
+        return in_order(NodeName(member) for member in self._topology.members_at(round))
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
-        exchange = self._among_all if self._topology.is_complete(round) else self._with_neighbours
-        return await exchange.merge(round, vector)
+        return await self._exchange(round).merge(round, vector)
+
+    def _exchange(self, round: int) -> Exchange:
+        ring = merge_ring(self._federation, self._topology, round)
+        if ring is not None:
+            return RingReduce(self._peers, [NodeName(member) for member in ring])
+        return self._among_all if self._topology.is_complete(round) else self._with_neighbours

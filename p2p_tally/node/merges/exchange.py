@@ -6,15 +6,17 @@ fails, the incomplete mean is dropped: a model is always the old one or the new 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from p2p_tally.errors import ParameterError, PeerError
-from p2p_tally.ids import NodeName
+from p2p_tally.ids import NodeName, digest
 from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.protocol.messages import Announce, Shard, Stage
 from p2p_tally.protocol.peers import Roster
+from p2p_tally.topologies import Topology
 
 # Decodes a run of this many values from a peer's bytes; or raises a ParameterError.
 Read = Callable[[bytes, int], np.ndarray]
@@ -50,6 +52,13 @@ class Peers(NamedTuple):
     outbox: Outbox
     gather: Gather
     refuse: Callable[[NodeName, PeerError], None]  # counts and logs an error of a peer
+    least: Callable[[int], int] = lambda _round: 1  # the least number of participants in a merge of a round
+    members: Callable[[int], bytes] | None = None  # digest of the members of a round, where there is a members' list
+
+
+def members_digest(topology: Topology) -> Callable[[int], bytes]:
+    """The digest of the members of a round, as this node plays it."""
+    return lambda round: bytes.fromhex(digest(*(name.encode() for name in sorted(topology.members_at(round)))))[:16]
 
 
 class Runs:
@@ -62,8 +71,15 @@ class Runs:
 
     async def announce(self, to: Collection[NodeName], own: Announce) -> dict[NodeName, Announce]:
         """Announce that this node takes part. Returns the announcements of the others, in order of name."""
+        expected = self._peers.members(self._round) if self._peers.members is not None else b""
+        own = replace(own, members=expected) if expected else own
         self._peers.outbox.broadcast(to, own)
-        return await self._peers.gather(Stage.ANNOUNCE, self._round, 0, to)
+        heard = await self._peers.gather(Stage.ANNOUNCE, self._round, 0, to)
+        for peer in [peer for peer, said in heard.items() if said.members != expected]:
+            # It has not heard of a change of members, or this node has not: they do not merge in this round.
+            self._peers.refuse(peer, PeerError(f"round {self._round} with other members", reason="members"))
+            del heard[peer]
+        return heard
 
     async def send(self, stage: Stage, part: int, data: Iterable[tuple[NodeName, bytes]]) -> None:
         """Send a run to each peer. Concurrently, so that a slow peer does not delay the others."""

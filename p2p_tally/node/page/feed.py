@@ -12,7 +12,7 @@ from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.node import Node
 from p2p_tally.node.page.budget import budget
 from p2p_tally.node.page.views import Decode, probe_views
-from p2p_tally.node.position import WAITING
+from p2p_tally.node.position import PAUSED, WAITING
 from p2p_tally.node.reports import RoundReport
 from p2p_tally.page.book import Book
 from p2p_tally.page.verdict import ENDED, stands_still
@@ -22,7 +22,7 @@ from p2p_tally.protocol.messages import Stage
 
 # The kinds of bytes that the page shows; what is not named here is the rest.
 VOTES = (Stage.VOTE, Stage.READY)
-MERGES = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER, Stage.ANNOUNCE)
+MERGES = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER, Stage.ANNOUNCE, Stage.HANDOVER)
 
 # The share of the last round in the usual time of a round.
 NEWEST = 0.2
@@ -90,15 +90,16 @@ class NodeFeed:
         if phase == WAITING and self._node.position.stopping:
             phase = "stopped"  # before its first round
         ended = phase in ENDED
+        at_rest = ended or phase == PAUSED
         return {
-            "state": phase if ended or phase == WAITING else "playing",
+            "state": phase if ended or phase in (WAITING, PAUSED) else "playing",
             "phase": phase,
             "round": status["round"],
             "accuracy": status["accuracy"],
             "missing": [] if ended else status["missing"],
             "links": self._links(status["links"], ended),
             "pace": None if self._pace is None else round(self._pace, 4),
-            "still": round(waited) if not ended and stands_still(waited, self._pace) else 0,
+            "still": round(waited) if not at_rest and stands_still(waited, self._pace) else 0,
         }
 
     def _links(self, links: dict[str, Any], ended: bool) -> dict[str, Any]:

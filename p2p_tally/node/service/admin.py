@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from p2p_tally.config import DaemonSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import in_order
-from p2p_tally.node.links.addresses import Address
+from p2p_tally.node.links.addresses import DIAL_ONLY, Address
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.page.feed import NodeFeed
@@ -27,9 +27,15 @@ OPEN = frozenset({"/healthz", "/readyz"})
 
 def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[str, Any]:
     """What /status shows: the round, the links, who is missing, accuracy and bytes."""
-    sent = node.ledger.total_sent()
+    sent, missing = node.ledger.total_sent(), node.step.attendance.missing
     # If the graph changes, links are made before they are needed: while a link is opening, its peer is not missing.
     well = ("up", "idle", "opening") if node.topology.varies and node.position.playing else ("up", "idle")
+    if missing is None:  # it is not paused: then the neighbours count
+        missing = [
+            peer
+            for peer in in_order(transport.peers)
+            if transport.peers[peer].state not in well or not node.step.roster[peer].is_there
+        ]
     return {
         "name": node.name,
         "round": node.position.round,
@@ -39,18 +45,14 @@ def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[
         "links": {
             peer: {
                 "state": transport.peers[peer].state,
-                "address": str(transport.peers[peer].address),
+                "address": str(transport.peers[peer].address or DIAL_ONLY),
                 "detail": transport.peers[peer].detail,
                 "queued_bytes": transport.links[peer].queued if peer in transport.links else 0,
             }
             for peer in in_order(transport.peers)
         },
         "open_links": len(transport.links),
-        "missing": [
-            peer
-            for peer in in_order(transport.peers)
-            if transport.peers[peer].state not in well or not node.step.roster[peer].is_there
-        ],
+        "missing": missing,
         "accuracy": None if metrics.accuracy is None else 100 * metrics.accuracy,
         "payload_bytes": sent.payload,
         "framed_bytes": sent.framed,

@@ -8,8 +8,8 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +26,31 @@ log = logging.getLogger(__name__)
 KEPT = 2
 _PREFIX, _SUFFIX = "checkpoint-", ".safetensors"
 
+# Why a checkpoint of a run with these values is of no use here; None: it is.
+Misfit = Callable[[dict[str, str]], str | None]
+
 
 @dataclass(frozen=True)
 class Checkpoint:
     round: int
     tensors: dict[str, Tensor]
     notes: dict[str, Any]  # what is not a tensor: when the channel opened, bytes so far
+    written_with: dict[str, str] = field(default_factory=dict)  # the values of the run that wrote it, if it says so
 
 
 class Checkpoints:
     """The checkpoints in one folder, of one federation."""
 
-    def __init__(self, folder: Path, federation: Digest) -> None:
+    def __init__(
+        self, folder: Path, federation: Digest, values: dict[str, str] | None = None, misfit: Misfit | None = None
+    ) -> None:
+        """`values`: of this run, to be written into each checkpoint. `misfit`: says of the values of another run why
+        its checkpoints are of no use; without it only those of this federation are."""
         self.folder = folder
         self.federation = federation
+        self.refused = ""  # why a sound one was passed over
+        self._values = values or {}
+        self._misfit = misfit or (lambda _: "it is of another federation")
 
     def save(self, checkpoint: Checkpoint, prune: bool = True) -> bool:
         """Write a checkpoint. If that fails: a line in the log and False; the run continues.
@@ -54,6 +65,8 @@ class Checkpoints:
                 "federation": self.federation,
                 "notes": json.dumps(checkpoint.notes, sort_keys=True),
             }
+            if self._values:
+                metadata["values"] = json.dumps(self._values)
             metadata["digest"] = _contents_digest(checkpoint.tensors, metadata)
             with replacing(_path(self.folder, checkpoint.round)) as temporary:
                 write_tensors(temporary, checkpoint.tensors, metadata)
@@ -83,14 +96,21 @@ class Checkpoints:
         path = _path(self.folder, round)
         try:
             tensors, metadata = _read(path)
-            if metadata["federation"] != self.federation:
-                raise ValueError("it is of another federation")
-            return Checkpoint(int(metadata["round"]), tensors, json.loads(metadata["notes"]))
+            values = json.loads(metadata.get("values", "{}"))
+            if values or metadata["federation"] != self.federation:
+                self._check(values)
+            return Checkpoint(int(metadata["round"]), tensors, json.loads(metadata["notes"]), values)
         except (OSError, SafetensorError, ValueError, KeyError) as error:
             log.warning(
                 "%s passed over: %s", path.name, error, extra={"event": "checkpoint-damaged", "peer": path.name}
             )
             return None
+
+    def _check(self, values: dict[str, str]) -> None:
+        why = self._misfit(values) if values else "it is of another federation"
+        if why is not None:
+            self.refused = why
+            raise ValueError(why)
 
 
 def sound_rounds(folder: Path) -> list[int]:

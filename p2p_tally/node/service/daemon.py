@@ -9,7 +9,7 @@ import math
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,37 +18,41 @@ import torch
 
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.errors import ConfigError
-from p2p_tally.ids import NodeName, digest, file_name, in_order, node_name
+from p2p_tally.ids import NodeName, file_name, in_order
 from p2p_tally.learning.architectures import items_of
-from p2p_tally.learning.graph import check_graph, make_topology, merge_ring
+from p2p_tally.learning.graph import check_graph, make_topology
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.schedule import begin_alike
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
-from p2p_tally.learning.start import frozen_digest
 from p2p_tally.node.formats import ballot_format, check_sendable, message_limits
-from p2p_tally.node.links.addresses import Address, parse_address, parse_peers
+from p2p_tally.node.links.addresses import Address
 from p2p_tally.node.links.known_graph import NEIGHBOURS, KnownGraph
 from p2p_tally.node.links.link import CAP
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
 from p2p_tally.node.page.views import decoder
 from p2p_tally.node.service.admin import Admin
-from p2p_tally.node.service.checkpoint import Checkpoints
+from p2p_tally.node.service.agreement import graph_values, shared_values
+from p2p_tally.node.service.carry_over import Kept
 from p2p_tally.node.service.listeners import Listeners
 from p2p_tally.node.service.metrics import Metrics, NodeCollector
 from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
+from p2p_tally.node.service.whereabouts import Whereabouts, whereabouts
+from p2p_tally.node.step.inbox import ListDoor
 from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
-from p2p_tally.protocol.handshake import TOLD, agreed_fields, fields_digest, told_differences
-from p2p_tally.protocol.messages import Hello
-from p2p_tally.topologies import Topology
+from p2p_tally.protocol.handshake import fields_digest, told_differences
+from p2p_tally.protocol.messages import Hello, Stage
+from p2p_tally.protocol.presence import chosen_presence
+from p2p_tally.topologies import Epochs, Topology
 
 log = logging.getLogger(__name__)
 
 
 class Daemon:
     """A node and the service around it."""
+
+    lists: ListDoor | None = None  # in a federation with a members' list: what takes messages about it
 
     def __init__(
         self,
@@ -61,30 +65,27 @@ class Daemon:
         on_line: OnLine | None = None,
         keep_record: bool = False,
         on_admin: Callable[[str], None] | None = None,
+        where: Whereabouts | None = None,
     ) -> None:
         """`membership`: --peers are all members, and the neighbours follow from the topology.
 
         A launcher, which knows all nodes, sets `resume_round` and `inherited` (a listening socket). `on_line` is called
         with each evaluated round; with `keep_record` each is also written to NAME.jsonl, and to what --log names.
-        `on_admin` is called with the admin address, once it is served.
+        `on_admin` is called with the admin address, once it is served. `where`: in place of what the settings say of
+        names, addresses and keys.
         """
         self.settings = settings
         self._on_admin = on_admin or (lambda _: None)
         self.resume_round = resume_round
-        self.listen = parse_address(settings.listen, "--listen")
-        self._check_reach(self.listen, "--listen")
-        self.peers = parse_peers(settings.peers)
-        self.name = node_name(settings.name or str(self.listen))
-        if self.name in self.peers:
-            raise ConfigError(f"--peers {settings.peers}: {self.name} is this node itself")
+        where = where or whereabouts(settings)
+        self.name, self.listen, self.peers = where.name, where.listen, where.peers
         self.membership = membership
         members = in_order([self.name, *self.peers])
         if membership:
             if federation.nodes != len(members):
                 federation = federation.model_copy(update={"nodes": len(members)})
-            self.topology: Topology = make_topology(federation, members)
-            neighbours = self.topology.union(federation.rounds).neighbors(self.name)
-            self.addresses = {NodeName(peer): self.peers[NodeName(peer)] for peer in neighbours}
+            self.topology: Topology = self._make_topology(federation, members)
+            self.addresses: Mapping[NodeName, Address | None] = self._linked_addresses(federation)
         else:
             if federation.hops != 1:
                 raise ConfigError(
@@ -106,18 +107,15 @@ class Daemon:
         self.learner = self._learner()
         self.folder = settings.out or Path("runs") / file_name(self.name)
         self.fields = self._fields()
-        self.checkpoints = Checkpoints(self.folder / "checkpoints" / file_name(self.name), fields_digest(self.fields))
-        kept = self.checkpoints.rounds()
-        if kept and not settings.resume:
-            raise ConfigError(
-                f"--out {self.folder}: holds checkpoints of an earlier run; add --resume, or name another folder"
-            )
-        self.kept_rounds = (0, *kept)
+        known = self._checkpoint_members(members)
+        self.kept = Kept(self.folder, self.name, self.fields, self.learner, known, resume=settings.resume)
+        self.checkpoints, self.kept_rounds = self.kept.checkpoints, self.kept.rounds
         # One thread of torch's there too, whatever the program around the daemon has set: as in a simulation.
         self.worker = ThreadPoolExecutor(1, "learner", torch.set_num_threads, (1,))
         self.transport = WebSocketTransport(
-            self.name, self.listen, self.addresses, self.hello, self._limits(), random.Random(), inherited
-        )
+            self.name, self.listen, self.addresses, self.hello, self._limits(), random.Random(), inherited,
+            where.security, where.desks, lambda peer, *sent: self.node.ledger.book_sent(peer, Stage.CARRIED, *sent),
+        )  # fmt: skip
         self.metrics = Metrics()
         self.listeners = self._listeners(on_line, keep_record)
         self.recorder = DaemonRecorder(
@@ -139,33 +137,38 @@ class Daemon:
             clock=time.monotonic,
             deadlines=deadlines,
             quorum=settings.quorum,
+            least_present=self._least_present(),
+            lists=self.lists,
         )
         self.metrics.registry.register(NodeCollector(self.node, self.transport, self.metrics))
         self.startup = Startup(
-            self.transport, self.topology, self.node.step, self.node.position, deadlines.timeout, has_played=bool(kept)
+            self.transport,
+            self.topology,
+            self.node.step,
+            self.node.position,
+            deadlines.timeout,
+            has_played=len(self.kept_rounds) > 1,
+            may_begin=self._may_begin,
         )
         self.admin = self._make_admin() if settings.admin else None
+
+    def _linked_addresses(self, federation: Federation) -> dict[NodeName, Address | None]:
+        """Of those that this node may have a link to. Where members change, anybody may once give or get a state."""
+        if isinstance(self.topology, Epochs):
+            return dict(self.peers)
+        neighbours = self.topology.union(federation.rounds).neighbors(self.name)
+        return {NodeName(peer): self.peers[NodeName(peer)] for peer in neighbours}
 
     def _make_admin(self) -> Admin:
         admin = Admin(self.settings, self.node, self.transport, self.metrics, decoder(self.task.tokenizer))
         self.recorder.listen(admin.feed.record)
         return admin
 
-    def _check_reach(self, address: Address, flag: str) -> None:
-        if not address.loopback and not self.settings.insecure:
-            raise ConfigError(
-                f"{flag} {address}: reachable from other machines, and nothing there is encrypted or authenticated; "
-                "listen on 127.0.0.1, or add --insecure where the network itself is trusted"
-            )
-
     def _prepare(self, federation: Federation) -> Task:
         torch.set_num_threads(1)
-        cut = (
-            federation
-            if self.settings.rank is not None
-            else federation.model_copy(update={"nodes": 1, "partition": "iid"})
-        )
-        task = prepare(cut, root=self.settings.data_root, download=self.settings.download)
+        settings, whole = self.settings, {"nodes": 1, "partition": "iid"}
+        cut = federation if settings.rank is not None else federation.model_copy(update=whole)
+        task = prepare(cut, root=settings.data_root, download=settings.download)
         if cut is federation:
             return task
         kept = task.federation.model_copy(update={"nodes": federation.nodes, "partition": federation.partition})
@@ -181,28 +184,24 @@ class Daemon:
 
     def _fields(self) -> tuple[tuple[str, str], ...]:
         """The values that every neighbour must share with this node, and those that it is only told."""
-        federation = self.task.federation
-        values: dict[str, Any] = federation.agreed()
         if self.membership:
-            values["members"] = digest(*(member.encode() for member in self.topology.members))[:16]
-            graph = self.topology.union(federation.rounds)
-            edges = sorted("\t".join(sorted(edge)) for edge in graph.edges)
-            values["graph"] = digest(*(edge.encode() for edge in edges))[:16]
-            ring = merge_ring(federation, self.topology)
-            if ring is not None:
-                values["ring"] = digest(*(member.encode() for member in ring))[:16]
-        else:
-            del values["nodes"], values["degree"]  # a node that knows only its neighbours does not know these
-        values["classes"] = self.task.classes
-        values["probe set"] = self.task.probes.digest()[:16]
-        if federation.merge_every:
-            values["parameters"] = f"{len(self.learner.parameters)} ({self.learner.parameters.schema[:16]})"
-            frozen = frozen_digest(self.learner.model)
-            if frozen is not None:
-                values["frozen parameters"] = frozen[:16]
-        if federation.init is not None and begin_alike(federation):
-            values["first parameters"] = self.learner.parameters.sha256()[:16]
-        return agreed_fields(values | {name: getattr(federation, name) for name in TOLD})
+            return shared_values(self.task, self.learner, graph_values(self.task.federation, self.topology), ())
+        # A node that knows only its neighbours does not know these.
+        return shared_values(self.task, self.learner, {}, ("nodes", "degree"))
+
+    def _make_topology(self, federation: Federation, members: list[NodeName]) -> Topology:
+        return make_topology(federation, members)
+
+    def _checkpoint_members(self, members: list[NodeName]) -> list[NodeName]:
+        """Those whom a checkpoint names, so that a later run is told who is another."""
+        return members
+
+    def _may_begin(self) -> bool:
+        """Whether this node may begin although members are missing that it has not met."""
+        return False
+
+    def _least_present(self) -> int | None:
+        return chosen_presence(self.settings.chosen_presence, 1 + len(self.peers))
 
     def _limits(self) -> Limits:
         """The limits for frames. The transport needs them before the node is made."""
@@ -214,7 +213,7 @@ class Daemon:
         return Hello(
             version=VERSION,
             name=self.name,
-            round=self.node.position.round,
+            round=self.node.position.round if self.node.position.playing else 0,
             running=self.node.position.playing,
             checkpoints=self.kept_rounds,
             neighbours=() if self.membership else tuple(in_order(self.addresses)),
@@ -249,10 +248,12 @@ class Daemon:
         if self.admin is not None:
             await self.admin.start()
             self._on_admin(str(self.admin.address))
-        # It is not known yet in which round this node will continue, so it starts with the links of round 1.
-        self.node.step.begin_round(1)
+        # It is not known yet in which round this node will continue, so it starts with the links of round 1; one that
+        # has joined later, with those of its last checkpoint.
+        self.node.step.begin_round(1 if self.name in self.topology.members_at(1) else self.kept_rounds[-1] + 1)
         await self.transport.start(self)
-        log.info("listening at %s", self.transport.listen, extra={"event": "listening"})
+        where = f"listening at {self.transport.listen}" if self.transport.listen else "nobody can dial this node"
+        log.info(where, extra={"event": "listening"})
 
     async def play(self) -> dict[str, Any]:
         """Wait for the neighbours, then play all rounds, or until asked to stop. Returns the result."""
@@ -302,7 +303,7 @@ class Daemon:
     def stop(self) -> None:
         """Finish the round, write a checkpoint, tell the neighbours, and end."""
         log.info("asked to stop", extra={"event": "stopping"})
-        self.node.position.stop()
+        self.node.step.stop()
         self.transport.stop_waiting()
 
     def gone(self, peer: NodeName) -> None:
@@ -312,14 +313,10 @@ class Daemon:
     def _begin(self) -> None:
         """Load the checkpoint that matches the rounds of the neighbours."""
         start = self.startup.point(self.kept_rounds, self.resume_round)
-        load, round = start.load, start.round
+        # A node that did not take part then goes on from the last round that it had played.
+        load, round = self.topology.last_round(self.name, start.load), start.round
         if load:
-            checkpoint = self.checkpoints.load(load)
-            if checkpoint is None:
-                raise ConfigError(f"--resume: checkpoint of round {load} in {self.checkpoints.folder} cannot be read")
-            self.learner.restore(checkpoint.tensors)
-            self.recorder.restore(checkpoint)
-            self.node.position.restore(checkpoint.round, checkpoint.notes)
+            self.recorder.restore(self.kept.load(load, self.node.position))
         self.node.position.move_to(round)
         if round:
             log.info("going on after round %d, from checkpoint %d", round, load, extra={"event": "resumed"})

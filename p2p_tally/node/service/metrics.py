@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from p2p_tally.node.links.state import STATES
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
+from p2p_tally.node.position import PAUSED
 from p2p_tally.node.reports import RoundReport
 
 PHASE_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
@@ -52,6 +53,8 @@ class NodeCollector:
         """Called by the registry at each scrape."""
         node, step = self._node, self._node.step
         yield GaugeMetricFamily("p2p_tally_round", "Last round finished", node.position.round)
+        paused = node.position.phase == PAUSED
+        yield GaugeMetricFamily("p2p_tally_paused", "1 while too few members are there to play a round", paused)
         if self._metrics.accuracy is not None:
             yield GaugeMetricFamily("p2p_tally_accuracy", "Test accuracy, share", self._metrics.accuracy)
         missed = CounterMetricFamily("p2p_tally_missed", "Deadlines that a neighbour let pass", labels=["peer"])

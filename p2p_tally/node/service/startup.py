@@ -29,15 +29,18 @@ class Startup:
         position: Position,
         timeout: Callable[[], float | None],
         has_played: bool,
+        may_begin: Callable[[], bool] = lambda: False,
     ) -> None:
         """`timeout`: seconds to wait for a peer that was there and has gone; None: no limit. `has_played`: this node
-        has checkpoints of its own, so the federation has begun before."""
+        has checkpoints of its own, so the federation has begun before. `may_begin`: whether so many are there that the
+        others get only the time of one more attempt to connect."""
         self._transport = transport
         self._topology = topology
         self._step = step
         self._position = position
         self._timeout = timeout
         self._has_played = has_played
+        self._may_begin = may_begin
         self._absent: set[NodeName] = set()  # will not come, as the launcher has said
 
     def will_not_come(self, peer: NodeName) -> None:
@@ -68,6 +71,8 @@ class Startup:
 
     def _timeouts(self) -> dict[NodeName, float]:
         """Seconds to wait, for the peers that were there."""
+        if self._may_begin():
+            return dict.fromkeys(self._transport.peers, LAST_DELAY)
         timeout = self._timeout()
         if timeout is None:
             return {}
@@ -95,7 +100,7 @@ class Startup:
 
     def _log_waiting_for(self, name: NodeName) -> None:
         peer = self._transport.peers[name]
-        where = f" at {peer.address}" if str(peer.address) != name else ""
+        where = f" at {peer.address}" if peer.address and str(peer.address) != name else ""
         why = f" ({peer.detail})" if peer.detail else ""
         log.info("waiting for %s%s%s", name, where, why, extra={"event": "waiting", "peer": name})
 

@@ -13,6 +13,7 @@ import numpy as np
 from p2p_tally.errors import FrameError, PeerError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.step.announcer import Announcer
+from p2p_tally.node.step.handovers import Handovers
 from p2p_tally.node.step.votes import VoteMessage, VoteRoute
 from p2p_tally.node.step.waits import Waits
 from p2p_tally.protocol import frames
@@ -23,13 +24,21 @@ from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import (
     Announce,
     Bye,
+    Fetch,
     Here,
+    ListAsk,
+    Listed,
+    ListNumber,
+    ListPart,
+    ListRequest,
     Message,
     News,
+    Piece,
     Ready,
     Relayed,
     Shard,
     Stage,
+    State,
     Vote,
     Waiting,
     Withdraw,
@@ -40,6 +49,9 @@ log = logging.getLogger(__name__)
 
 # The labels of a round's probes, -1 for a probe without one; None if no probe has one.
 Labels = Callable[[int], np.ndarray | None]
+
+# Takes a message about the members' list; or raises a PeerError.
+ListDoor = Callable[[NodeName, Listed], Arrival]
 
 
 FURTHER = "it is in a later round"
@@ -59,7 +71,16 @@ class Inbox:
         ballots: BallotFormat,
         labels: Labels,
         rounds: int,
+        on_here: Callable[[NodeName, int, bool], None] = lambda _peer, _round, _back: None,
+        on_work: Callable[[NodeName], None] = lambda _peer: None,
+        handovers: Handovers | None = None,
+        last_round: Callable[[NodeName], int] | None = None,
+        lists: ListDoor | None = None,
     ) -> None:
+        """`on_here`: called when a neighbour says that it plays, after which round, and whether it was away. `on_work`:
+        called with each neighbour that sends a vote, an announcement or parameters of its own. `handovers`: None where
+        this node neither gives nor gets a state. `last_round`: the last round that a peer plays; by default that of
+        all. `lists`: takes messages about the members' list; None: there is none."""
         # Messages by what became of them: an Arrival, or the reason of a refusal.
         self.arrivals: Counter[str] = Counter()
         self._roster = roster
@@ -71,6 +92,15 @@ class Inbox:
         self._ballots = ballots
         self._labels = labels
         self._rounds = rounds
+        self._on_here = on_here
+        self._on_work = on_work
+        self._handovers = handovers
+        self._last_round = last_round or (lambda _: rounds)
+        self._lists = lists
+
+    def allow(self, limits: Limits) -> None:
+        """The members have changed, and with them the length of the longest frame."""
+        self._limits = limits
 
     def deliver(self, peer: NodeName, frame: bytes, framed: int) -> bool:
         """A frame from a link. Never raises for an error of a peer. Returns False if the frame is no valid message."""
@@ -104,7 +134,9 @@ class Inbox:
             case Vote() | Ready() | Relayed():
                 return self._votes.receive(peer, message, self)
             case Announce():
-                return self._arrive(peer, Stage.ANNOUNCE, message.round, 0, message, message.present + message.base)
+                return self._arrive(
+                    peer, Stage.ANNOUNCE, message.round, 0, message, message.present + message.base + message.members
+                )
             case Shard():
                 # The exchange checks the length and the values: only it knows who takes part.
                 return self._arrive(peer, message.stage, message.round, message.part, message.data, message.data)
@@ -119,8 +151,12 @@ class Inbox:
                 if self._waits.is_merging(message.round):
                     self._waits.stop_awaiting(peer, "it gave the merge up")
             case Bye():
-                self._roster[peer].said_goodbye(finished=message.round >= self._rounds)
+                self._roster[peer].said_goodbye(finished=message.round >= self._last_round(peer))
                 self._waits.will_not_come(peer, "it left")
+            case Fetch() | State() | Piece() if self._handovers is not None:
+                return self._handovers.receive(peer, message)
+            case ListNumber() | ListAsk() | ListPart() | ListRequest() if self._lists is not None:
+                return self._lists(peer, message)
             case _:
                 raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
         return Arrival.RECORDED
@@ -164,6 +200,7 @@ class Inbox:
             return arrival  # a relayed message proves nothing about the peer's link or its round: the relay may lie
         if arrival in IN_TIME:
             known.on(Event.SPOKE)
+        self._on_work(peer)
         place = self._waits.place
         if known.show_round(round) and place is not None and place[1] < round:
             # Messages are in order, so it has sent all that it will of that round.
@@ -174,11 +211,13 @@ class Inbox:
 
     def _accept_here(self, peer: NodeName, round: int) -> None:
         known = self._roster[peer]
-        if not known.is_there:
+        is_back = not known.is_there
+        if is_back:
             log.info("plays again, from round %d on", round + 1, extra={"event": "plays-again", "peer": peer})
             self._announcer.welcome(peer, round)
         known.plays_after(round)
         known.note_round(round)
+        self._on_here(peer, round, is_back)
         self._waits.sign_of_life(peer)
         place = self._waits.place
         if place is not None and place[1] <= round:
@@ -197,6 +236,8 @@ class Inbox:
         origin = self._votes.receive_news(via, news)
         if origin is None:
             return Arrival.DUPLICATE
+        if not self._votes.relayed:
+            return Arrival.RECORDED  # whom this node waits for, its own links say
         self._waits.sign_of_life(origin)
         voting, notice = self._waits.relayed_round, news.message
         match notice:

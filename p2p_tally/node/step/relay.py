@@ -9,23 +9,20 @@ Used only if votes travel more than one hop. This module knows who has which vot
 has no deadlines.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count
-from random import SystemRandom
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 from p2p_tally.errors import PeerError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.node.position import Position
+from p2p_tally.node.step.notices import Notices
 from p2p_tally.node.step.votes import VoteCounter, VoteMessage
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.barrier import IN_TIME, Arrival
-from p2p_tally.protocol.masks import from_mask, to_mask
-from p2p_tally.protocol.messages import Here, Lost, News, Notice, Relayed
+from p2p_tally.protocol.messages import Here, News, Notice, Relayed
 from p2p_tally.protocol.peers import Roster
 from p2p_tally.topologies import Hops, Topology
 from p2p_tally.topologies.reach import Reach
@@ -34,8 +31,6 @@ from p2p_tally.topologies.reach import Reach
 PLACES_KEPT = 8
 # A neighbour is at most one round behind, and may still need votes of that round from this node.
 ROUNDS_BEHIND = 1
-# How many numbers of news are remembered for each node: more than are ever in flight at once.
-NEWS_REMEMBERED = 16
 # A node that was away still passes on votes of rounds up to this many too far ahead.
 CATCHING_UP = 64
 
@@ -83,8 +78,7 @@ class RelayedVotes:
         furthest: Callable[[int], int],
     ) -> None:
         """`furthest`: the highest round that an honest peer can be in, given the round that this node is in."""
-        self._hops = len(topology.members) - 1 if hops == "all" else hops
-        self._members = [NodeName(member) for member in topology.members]
+        self._most_hops = hops
         self._name = name
         self._rank = topology.rank(name)
         self._topology = topology
@@ -92,22 +86,30 @@ class RelayedVotes:
         self._roster = roster
         self._position = position
         self._furthest = lru_cache(4)(furthest)
-        self._children: Callable[[int], dict[int, list[int]]] = lru_cache(PLACES_KEPT)(
-            lambda round: self._reach(round).children(self._rank)
-        )
+        self._children = lru_cache(PLACES_KEPT)(self._own_children)
         self._held: dict[int, dict[NodeName, Held]] = {}
         self._urgent: set[int] = set()  # rounds in which a node has waited long
-        self._lost: dict[NodeName, News] = {}  # the last Lost of each node that misses another
-        self._lost_changed = False  # since the last call of `tell_missing`
-        self._changes_seen = 0  # `Roster.changes` at the last call of `tell_missing`
-        self._told_missing: set[NodeName] = set()  # what this node last told the others that it misses
-        self._heard: dict[NodeName, deque[int]] = defaultdict(lambda: deque(maxlen=NEWS_REMEMBERED))
-        # Random, so that after a restart a node does not use the same numbers again.
-        self._numbers = count(SystemRandom().getrandbits(31))
-        self._ended = False
+        self.notices = Notices(
+            name, topology, outbox, roster, lambda: self._neighbours(name, position.round + 1), self._flood_all
+        )
+
+    @property
+    def _members(self) -> Sequence[NodeName]:
+        """In order of rank. New members come after the last, so that ranks on the wire stay what they are."""
+        return cast(Sequence[NodeName], self._topology.members)
+
+    @property
+    def _hops(self) -> int:
+        return len(self._topology.members) - 1 if self._most_hops == "all" else self._most_hops
+
+    def members_changed(self) -> None:
+        self._children.cache_clear()
 
     def _reach(self, round: int) -> Reach:
         return self._topology.reach(round, self._hops)
+
+    def _own_children(self, round: int) -> dict[int, list[int]]:
+        return self._reach(round).children(self._rank)
 
     # --- whose votes are awaited
 
@@ -115,21 +117,7 @@ class RelayedVotes:
         return [self._members[origin] for origin in self._reach(round).of(self._rank)]
 
     def reachable(self, round: int) -> set[NodeName]:
-        """The members within the number of hops, over links that no node misses."""
-        if not self._lost:
-            return set(self._members)
-        missed = {(node, peer) for node, news in self._lost.items() for peer in self._missed_by(news)}
-        # What others say about this node is ignored: they may not know yet that it is back.
-        missed = {(node, peer) for node, peer in missed if peer != self._name}
-        missed |= {(peer, node) for node, peer in missed}
-        level, found = [self._name], {self._name}
-        for _ in range(self._hops):
-            near = {(node, peer) for node in level for peer in self._neighbours(node, round)} - missed
-            level = list({peer for _, peer in near} - found)
-            if not level:  # hops may be more than the diameter
-                break
-            found.update(level)
-        return found
+        return self.notices.part(round, self._hops)
 
     def awaits(self, peer: NodeName, round: int) -> bool:
         return self._roster[peer].relayed_vote_is_awaited(round)
@@ -141,17 +129,8 @@ class RelayedVotes:
         else:  # it is not a neighbour: this node does not know its link
             self._roster[peer].count_missed()
 
-    def _missed_by(self, news: News) -> set[NodeName]:
-        return from_mask(news.message.missing, self._members) if isinstance(news.message, Lost) else set()
-
     def _neighbours(self, node: NodeName, round: int) -> tuple[NodeName, ...]:
         return tuple(map(NodeName, self._topology.neighbours(node, round)))
-
-    def _origin_of(self, message: Relayed | News) -> NodeName:
-        """The origin of a message; a PeerError if there is no such member, or it is this node."""
-        if message.origin >= len(self._members) or message.origin == self._rank:
-            raise PeerError(f"passed on from member {message.origin}", reason="origin")
-        return self._members[message.origin]
 
     # --- votes
 
@@ -163,7 +142,7 @@ class RelayedVotes:
 
     def receive(self, via: NodeName, message: VoteMessage | Relayed, counter: VoteCounter) -> Arrival:
         if isinstance(message, Relayed):
-            came = Arriving(via, self._origin_of(message), message.hops, message.message)
+            came = Arriving(via, self.notices.origin_of(message), message.hops, message.message)
         else:
             came = Arriving(via, via, 1, message)
         if came.vote.round >= counter.round:
@@ -179,7 +158,8 @@ class RelayedVotes:
         return arrival
 
     def is_too_far(self, round: int) -> bool:
-        return round > self._furthest(self._position.round + 1)
+        own = self._topology.next_round(self._name, self._position.round + 1)  # one that joins has not begun
+        return round > self._furthest(self._position.round + 1 if own is None else own)
 
     def _check(self, came: Arriving) -> None:
         """Raise a PeerError if a vote cannot have come over this neighbour in this many hops."""
@@ -238,7 +218,7 @@ class RelayedVotes:
         return held
 
     def _floods(self, round: int) -> bool:
-        return bool(self._lost) or round in self._urgent
+        return self.notices.someone_is_missing or round in self._urgent
 
     def _flood(self, round: int) -> None:
         for origin, held in self._held.get(round, {}).items():
@@ -260,69 +240,36 @@ class RelayedVotes:
     # --- news: what a node tells everyone about itself
 
     def tell(self, notice: Notice) -> None:
-        if not self._ended:
-            self._spread(News(self._rank, next(self._numbers) % 2**32, notice))
+        self.notices.tell(notice)
 
     def announce(self, here: Here) -> None:
-        self.tell(here)
-        self._tell_lost(self._roster.missing)
+        self.notices.tell(here)
+        self.notices.tell_lost()
 
     def tell_missing(self) -> bool:
-        if self._roster.changes != self._changes_seen:  # checked first, because this is called for every message
-            self._changes_seen = self._roster.changes
-            missing = self._roster.missing
-            if missing != self._told_missing:
-                self._tell_lost(missing)
-        changed, self._lost_changed = self._lost_changed, False
-        return changed
-
-    def _tell_lost(self, missing: set[NodeName]) -> None:
-        self._told_missing = missing
-        self.tell(Lost(to_mask(missing, self._members)))
+        return self.notices.tell_missing()
 
     def receive_news(self, via: NodeName, news: News) -> NodeName | None:
-        """News that are new here are passed on to all neighbours."""
-        origin = self._origin_of(news)
-        if news.number in self._heard[origin]:
-            return None
-        self._spread(news, via)
-        return origin
+        return self.notices.receive(via, news)
 
     def end(self) -> None:
-        self._ended = True
+        self.notices.end()
 
-    def _spread(self, news: News, via: NodeName | None = None) -> None:
-        origin = self._members[news.origin]
-        self._heard[origin].append(news.number)
-        frame = frames.encode(news)
-        for peer in self._neighbours(self._name, self._position.round + 1):
-            if peer not in (via, origin):
-                self._outbox.send(peer, news, frame)
-        if isinstance(news.message, Lost):
-            self._note_lost(origin, news)
-
-    def _note_lost(self, origin: NodeName, news: News) -> None:
-        self._lost_changed = True
-        if self._missed_by(news):
-            self._lost[origin] = news
-            for round in list(self._held):
-                self._flood(round)
-        else:
-            self._lost.pop(origin, None)
+    def _flood_all(self) -> None:
+        for round in list(self._held):
+            self._flood(round)
 
     @property
     def someone_is_missing(self) -> bool:
         """Whether any node misses a neighbour, as far as this node knows. Then votes are flooded."""
-        return bool(self._lost)
+        return self.notices.someone_is_missing
 
     def link_up(self, peer: NodeName) -> None:
         """Send the peer what it may lack: who is missing, and votes that came before the link was up.
 
         That happens at the start, when some nodes play while others still wait for links.
         """
-        for origin, news in self._lost.items():
-            if origin != peer:
-                self._outbox.send(peer, news, frames.encode(news))
+        self.notices.link_up(peer)
         for round, votes in self._held.items():
             for origin, held in votes.items():
                 if peer in self._receivers(origin, round):

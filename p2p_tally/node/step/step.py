@@ -6,28 +6,33 @@ round this node is. It knows nothing of models.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.schedule import next_voting_rounds
 from p2p_tally.node.formats import message_limits
+from p2p_tally.node.links.known_graph import KnownGraph
 from p2p_tally.node.links.outbox import Outbox, framed_bytes
 from p2p_tally.node.links.plan import LinkPlan
 from p2p_tally.node.links.transport import Clock, Transport
 from p2p_tally.node.position import Position
 from p2p_tally.node.step.announcer import Announcer
-from p2p_tally.node.step.inbox import Inbox, Labels
+from p2p_tally.node.step.handovers import Handovers
+from p2p_tally.node.step.inbox import Inbox, Labels, ListDoor
+from p2p_tally.node.step.notices import Notices
+from p2p_tally.node.step.presence import Attendance
 from p2p_tally.node.step.relay import RelayedVotes
 from p2p_tally.node.step.votes import DirectVotes, VoteMessage, VoteRoute
 from p2p_tally.node.step.waits import Waits
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.deadlines import Deadlines
+from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.majority import Behind, Voice
 from p2p_tally.protocol.messages import Hello, Stage
 from p2p_tally.protocol.peers import Event, Roster
-from p2p_tally.topologies import Topology
+from p2p_tally.topologies import Epochs, Topology
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +47,9 @@ class LeftBehind(Exception):
     def __init__(self, theirs: int) -> None:
         super().__init__(theirs)
         self.theirs = theirs
+
+
+async def _nothing(_round: int) -> None: ...
 
 
 class Step:
@@ -59,8 +67,15 @@ class Step:
         labels: Labels,
         deadlines: Deadlines,
         clock: Clock,
+        least_present: int | None = 1,
+        handovers: Handovers | None = None,
+        lists: ListDoor | None = None,
     ) -> None:
+        """`least_present`: with fewer members, own included, it pauses before a round; None: a majority, and two."""
         self._name = name
+        self._federation = federation
+        self._ballots = ballots
+        self._listed = lists is not None
         self._topology = topology
         self._transport = transport
         self._position = position
@@ -72,7 +87,7 @@ class Step:
         # If the graph does not change, all links are always needed.
         self.plan = LinkPlan(name, topology, federation) if topology.varies else None
         self.votes: VoteRoute = (
-            DirectVotes(self.neighbours, outbox, self.roster)
+            DirectVotes(self.neighbours, outbox, self.roster, self._make_notices(outbox, quiet=least_present == 1))
             if federation.hops == 1
             else RelayedVotes(
                 name,
@@ -85,8 +100,24 @@ class Step:
             )
         )
         self.announcer = Announcer(self.neighbours, topology.varies, transport, outbox, self.votes, position, clock)
+        self.attendance = Attendance(
+            name,
+            topology,
+            self.roster,
+            position,
+            self.announcer,
+            self.votes.notices,
+            least_present,
+            transport.open_links,
+            grows=lists is not None,
+        )
         self.waits = Waits(
-            self.roster, self.votes, transport.received, self.announcer.waiting, longest=deadlines.longest
+            self.roster,
+            self.votes,
+            transport.received,
+            self.announcer.waiting,
+            deadlines.longest,
+            self.attendance.pausing if self.attendance.counts else None,
         )
         self.inbox = Inbox(
             self.roster,
@@ -94,14 +125,73 @@ class Step:
             self.waits,
             self.announcer,
             outbox.ledger,
-            message_limits(federation, ballots, len(members)),
+            self._limits(),
             ballots,
             labels,
             federation.rounds,
+            self.attendance.heard_here,
+            self.attendance.heard_work,
+            handovers,
+            lambda peer: topology.last_round(peer, federation.rounds),
+            lists,
         )
+
+    def _make_notices(self, outbox: Outbox, quiet: bool) -> Notices | None:
+        """None where own links say all: all are neighbours, or a node knows no others than its neighbours."""
+        topology, transport, position = self._topology, self._transport, self._position
+        if isinstance(topology, KnownGraph) or (topology.is_complete() and not topology.varies):
+            return None
+
+        def receivers() -> list[NodeName]:
+            return transport.open_links() if topology.varies else self.neighbours(position.round + 1)
+
+        return Notices(self._name, topology, outbox, self.roster, receivers, quiet=quiet)
 
     def neighbours(self, round: int) -> list[NodeName]:
         return [NodeName(peer) for peer in self._topology.neighbours(self._name, round)]
+
+    def _limits(self) -> Limits:
+        return message_limits(self._federation, self._ballots, len(self._topology.members), listed=self._listed)
+
+    def members_changed(self, first: int, graph: Topology, ranks: Iterable[str] = ()) -> int:
+        """From round `first` on the members, and their graph, are these. For a federation that grows while it runs.
+
+        Of a change that comes late the rounds that are past, and the present one, stay as they are. Returns the first
+        round for which it holds here. The transport must know the addresses of new members before. `ranks`: new members
+        in the order of their ranks.
+        """
+        assert isinstance(self._topology, Epochs), "a federation whose members change has epochs from the start"
+        position = self._position
+        first = max(first, position.round + (1 if position.between_rounds else 2))
+        self._topology.extend(first, graph, ranks)
+        for member in self._topology.members:
+            if member != self._name:
+                self.roster.add(NodeName(member))
+        self.inbox.allow(self._limits())
+        self.votes.members_changed()
+        self.attendance.update()
+        position.plays_until(self._topology.last_round(self._name, position.rounds))
+        return first
+
+    # --- before a round
+
+    async def ready(self, round: int, meanwhile: Callable[[int], Awaitable[None]] = _nothing) -> None:
+        """Pause until enough members are there. Raises LeftBehind if they have continued meanwhile, and Abandoned if
+        this node is asked to stop. `meanwhile`: gives this node's state to who asks for it: it may be the one that is
+        missing."""
+        if self.attendance.enough(round):
+            return
+        if self.plan is not None:  # which may not need links to those who are missing before the next rounds
+            self._transport.want(self.plan.needed(round) | self.roster.missing)
+        await self.attendance.pause(round, meanwhile)
+        if self._position.stopping:
+            raise Abandoned
+        self.check(round)
+
+    def stop(self) -> None:
+        """Ask this node to end after this round, or now if it is paused."""
+        self._position.stop()
+        self.attendance.update()
 
     # --- during a round
 
@@ -132,7 +222,11 @@ class Step:
         """If the graph changes: wait for the links of this round, because what is sent without a link is lost."""
         if self.plan is None:
             return
-        partners = [peer for peer in self.neighbours(round) if self.roster[peer].is_there]
+        await self.have_links_to(self.neighbours(round))
+
+    async def have_links_to(self, peers: Iterable[NodeName]) -> None:
+        """Wait for the links to those of these peers who are there."""
+        partners = [peer for peer in peers if self.roster[peer].is_there]
         without = await self._transport.linked(partners, self._deadlines.timeout())
         for peer in without:
             self.roster[peer].kept_waiting(1.0)
@@ -150,6 +244,8 @@ class Step:
         """
         peers = [self.roster[peer] for peer in self.neighbours(round)]
         theirs = self._behind.later_round(round, [Voice(peer.seen, peer.shown, peer.is_there) for peer in peers])
+        if theirs is None:
+            theirs = self.attendance.round_of_members(round)
         if theirs is not None:
             raise LeftBehind(theirs)
 
@@ -168,11 +264,14 @@ class Step:
     # --- called by the transport
 
     def deliver(self, peer: NodeName, frame: bytes) -> bool:
-        return self.inbox.deliver(peer, frame, framed_bytes(peer, self._name, len(frame)))
+        framed = framed_bytes(len(frame), masked=not self._transport.masks(peer))
+        kept_protocol = self.inbox.deliver(peer, frame, framed)
+        self.attendance.update()
+        return kept_protocol
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
         self.votes.link_up(peer)
-        playing, known = self._position.playing, self.roster[peer]
+        playing, known = self._position.playing or self._is_joining, self.roster[peer]
         # If the graph changes, links are made by the schedule: then neither end has missed anything.
         scheduled = playing and self.plan is not None and known.is_there
         if scheduled and hello.running:
@@ -185,6 +284,14 @@ class Step:
         self.waits.update()
         if playing and not scheduled:
             self.announcer.here_to(peer)
+        self.attendance.update()
+
+    @property
+    def _is_joining(self) -> bool:
+        """Whether this node waits for its first round while others play."""
+        ahead = self._position.round + 1
+        return self._name in self._topology.newcomers(ahead) or self._name not in self._topology.members_at(ahead)
 
     def link_down(self, peer: NodeName) -> None:
         self.waits.link_lost(peer)
+        self.attendance.update()

@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol
 from p2p_tally.errors import FrameError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.outbox import Outbox
+from p2p_tally.node.step.notices import Notices
 from p2p_tally.protocol.barrier import Arrival
 from p2p_tally.protocol.messages import Here, News, Notice, Ready, Relayed, Stage, Vote
 from p2p_tally.protocol.peers import Roster
@@ -39,6 +40,11 @@ class VoteRoute(Protocol):
 
     relayed: ClassVar[bool]  # whether votes travel several hops: then one broken link does not lose a vote
 
+    @property
+    def notices(self) -> Notices | None:
+        """What nodes tell all others; None where they tell nothing."""
+        ...
+
     def voters(self, round: int) -> list[NodeName]:
         """The peers whose votes of a round are in this node's tally, in order of name."""
         ...
@@ -71,6 +77,10 @@ class VoteRoute(Protocol):
         """A link is up: send what the peer may lack."""
         ...
 
+    def members_changed(self) -> None:
+        """Members of rounds to come are others than before."""
+        ...
+
     # --- notices to all nodes, needed if votes travel several hops
 
     def tell(self, notice: Notice) -> None: ...
@@ -98,14 +108,16 @@ class VoteRoute(Protocol):
 
 
 class DirectVotes:
-    """Votes are sent to the neighbours of the round. No node needs to know about others."""
+    """Votes are sent to the neighbours of the round."""
 
     relayed: ClassVar[bool] = False
 
-    def __init__(self, neighbours: Neighbours, outbox: Outbox, roster: Roster) -> None:
+    def __init__(self, neighbours: Neighbours, outbox: Outbox, roster: Roster, notices: Notices | None = None) -> None:
+        """`notices`: where not all are neighbours, nodes that count who is there tell each other whom they miss."""
         self._neighbours = neighbours
         self._outbox = outbox
         self._roster = roster
+        self.notices = notices
 
     def voters(self, round: int) -> list[NodeName]:
         return self._neighbours(round)
@@ -127,21 +139,32 @@ class DirectVotes:
             raise FrameError("a relayed vote where votes travel one hop", reason="unknown-kind")
         return counter.count(via, message, via)
 
-    def receive_news(self, via: NodeName, news: News) -> NodeName | None:  # noqa: ARG002
-        raise FrameError("news where votes travel one hop", reason="unknown-kind")
+    def receive_news(self, via: NodeName, news: News) -> NodeName | None:
+        if self.notices is None:
+            raise FrameError("news where all are neighbours, or no others are known", reason="unknown-kind")
+        return self.notices.receive(via, news)
 
     def is_too_far(self, round: int) -> bool:  # noqa: ARG002
         return False  # the barrier limits how far ahead messages are held
 
     def tell_missing(self) -> bool:
-        return False
+        return self.notices is not None and self.notices.tell_missing()
 
-    def link_up(self, peer: NodeName) -> None: ...
+    def link_up(self, peer: NodeName) -> None:
+        if self.notices is not None:
+            self.notices.link_up(peer)
+
+    def members_changed(self) -> None: ...
 
     def tell(self, notice: Notice) -> None: ...
 
-    def announce(self, here: Here) -> None: ...
+    def announce(self, here: Here) -> None:
+        if self.notices is not None:
+            self.notices.tell(here)
+            self.notices.tell_lost()
 
     def long_wait(self, round: int) -> None: ...
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        if self.notices is not None:
+            self.notices.end()

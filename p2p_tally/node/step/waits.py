@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from p2p_tally.ids import NodeName
@@ -26,6 +26,9 @@ BytesReceived = Callable[[NodeName], int | None]
 # Tells the neighbours that this node waits at a stage of a round.
 SayWaiting = Callable[[int, Stage], None]
 
+# Those of these peers that pause before a round that this node plays.
+Pausing = Callable[[int, Iterable[NodeName]], Collection[NodeName]]
+
 
 class Waits:
     """The waits of one node. All of this runs on the event loop's thread."""
@@ -37,13 +40,15 @@ class Waits:
         bytes_received: BytesReceived,
         say_waiting: SayWaiting,
         longest: float = math.inf,
+        pausing: Pausing | None = None,
     ) -> None:
-        """`longest`: seconds that no wait may exceed."""
+        """`longest`: seconds that no wait may exceed. `pausing`: None where nobody pauses."""
         self._roster = roster
         self._votes = votes
         self._bytes_received = bytes_received
         self._say_waiting = say_waiting
         self._longest = longest
+        self._pausing = pausing
         self._barrier = Barrier(roster)
         self._filled = asyncio.Event()
         # The present wait: when it began, its timeout (without one there is no clock), and when each peer last gave a
@@ -59,6 +64,8 @@ class Waits:
         of name. Items from any `accepted` peer are recorded, awaited or not."""
         accepted = list(accepted)
         awaited = self._awaited(stage, place[0], accepted)  # asked first: opening takes what came early
+        if self._pausing is not None:
+            awaited = list(set(awaited).difference(self._pausing(place[0], awaited)))
         self._started, self._timeout = asyncio.get_running_loop().time(), seconds
         self._barrier.open(stage, place, accepted, awaited)
         try:
@@ -138,6 +145,9 @@ class Waits:
             round = self.relayed_round
             for peer in [] if round is None else set(self._barrier.missing).difference(self._votes.reachable(round)):
                 self._stop(peer, "it cannot be reached")
+        if self._pausing is not None and self.place is not None:
+            for peer in self._pausing(self.place[1], self._barrier.missing):
+                self._stop(peer, "it is paused")
         if self._barrier.complete:
             self._filled.set()
 

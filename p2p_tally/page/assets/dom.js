@@ -45,7 +45,7 @@ const PHASES = {
 
 // The sign of a state says what its colour says.
 const SIGNS = {
-  playing: ['●', 'in a round'], waiting: ['…', 'waits for others'], done: ['✓', 'finished'],
+  playing: ['●', 'in a round'], waiting: ['…', 'waits for others'], paused: ['‖', 'paused: too few are there'], done: ['✓', 'finished'],
   stopped: ['■', 'stopped'], unreachable: ['✕', 'does not answer'],
   linked: ['○', 'seen over a link'], missing: ['?', 'link is down'],
 };

@@ -101,6 +101,45 @@ def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
     assert rounds == sorted(set(rounds)) == [*range(7, 200, 7), 200]
 
 
+def test_launched_with_joins_and_leaves(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
+    options = ["--nodes=4", "--join=node-0@9", "--leave=node-2@26", *OPTIONS[1:]]
+    launched = run_json(command("launch", *options, "--json", f"--out={tmp_path / 'launched'}"), quiet_environment)
+    simulated = run_json(command("simulate", *options, "--json", f"--out={tmp_path / 'simulated'}"), quiet_environment)
+    for field in ("parameters_sha256", "accuracy", "tail_accuracy", "peak_accuracy", "payload_bytes", "framed_bytes"):
+        assert launched[field] == simulated[field], field
+    assert [found is None for found in launched["accuracy"]] == [False, False, True, False]
+    there = [
+        [found is not None for found in json.loads(line)["accuracy"]]
+        for line in (tmp_path / "launched" / "rounds.jsonl").read_text().splitlines()
+    ]
+    assert (there[0], there[1], there[-1]) == ([False, *[True] * 3], [True] * 4, [True, True, False, True])
+
+
+def test_interrupted_after_a_join_and_a_leave_it_goes_on_to_the_same_bits(
+    tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    options = ["--nodes=4", "--rounds=200", "--local-steps=2", "--topology=ring", "--eval-every=7"]
+    options += ["--join=node-0@9,node-3@150", "--leave=node-2@20"]
+    folder = tmp_path / "stopped"
+    process = subprocess.Popen(
+        command("launch", *options, "--checkpoint-every=10", f"--out={folder}"),
+        env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        wait_until((folder / "checkpoints/node-0/checkpoint-00000040.safetensors").exists, "no checkpoint")
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert f"go on with: p2p-tally launch --resume {folder}" in stderr
+    resumed = run_json(command("launch", f"--resume={folder}", "--json"), quiet_environment)
+    straight = run_json(command("simulate", *options, "--json", f"--out={tmp_path / 'straight'}"), quiet_environment)
+    assert resumed["parameters_sha256"] == straight["parameters_sha256"]
+    assert resumed["payload_bytes"] == straight["payload_bytes"]
+    assert "going on after round" in (folder / "node-3.log").read_text()
+
+
 def test_a_killed_launcher_takes_its_daemons_along(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
     folder = tmp_path / "run"
     process = subprocess.Popen(
@@ -209,6 +248,8 @@ def test_a_peer_that_never_comes_is_named(tmp_path: Path, quiet_environment: dic
         (["--model=mlp,cnn"], "--model mlp,cnn: --method tally with --merge-every 50 averages parameters"),
         (["--nodes=7", "--topology=gossip", "--degree=3"], "gossip of 7: degree 3 is not possible; accepted: 2, 4, 6"),
         (["--merge-over=ring", "--topology=star"], "--merge-over ring: no ring of links through all 8 nodes"),
+        (["--join=node-9@5"], "--join node-9@5: no node has this name; accepted are node-0, node-1, node-2, node-3"),
+        (["--leave=node-1@400"], "--leave node-1@400: accepted is a round from 2 to the last, 300"),
         (["--barrier-timeout=-1"], "--barrier-timeout -1: accepted is a positive number of seconds, or auto"),
     ],
 )

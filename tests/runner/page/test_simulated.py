@@ -47,6 +47,21 @@ def test_a_simulation_is_on_its_page(engine: str) -> None:
     assert page["about"]["budget"]["soft_round"] == 3 * 16 * 10 * 4
 
 
+@pytest.mark.parametrize("engine", ["exact", "stacked"])
+def test_who_joins_and_who_leaves_is_on_the_page_while_it_takes_part(engine: str) -> None:
+    run, page = watched(engine, join="node-3@5", leave="node-1@7")
+    played = {name: [row[0] for row in page["points"][name]] for name in run.names}
+    assert played["node-0"] == list(range(1, 9))
+    assert played["node-3"] == [5, 6, 7, 8]
+    assert played["node-1"] == [1, 2, 3, 4, 5, 6]
+    assert page["verdict"]["words"] == "Finished."
+    assert page["nodes"]["node-1"]["round"] == 6
+    assert page["merges"]["node-1"] == [[4]]
+    [record] = page["votes"]
+    assert set(record["votes"]) == {"node-0", "node-2", "node-3"}
+    assert set(page["nodes"]["node-3"]["links"]) == {"node-0", "node-1", "node-2"}
+
+
 def test_a_crowd_is_shown_in_part() -> None:
     _, page = watched("stacked", nodes=MOST_NODES + 3, rounds=2, partition="resample:20", merge_every=0, warmup=0)
     assert len(page["nodes"]) == MOST_NODES == page["about"]["shown"]

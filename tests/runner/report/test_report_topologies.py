@@ -55,7 +55,7 @@ tail = 20
 merge_every = 20
 [[grids]]
 name = "{graph}-{way}-{over}-{reach}"
-leave_out = ["mesh-*-ring-*", "mesh-*-two", "mesh-*-all"]
+leave_out = ["mesh-*-ring-*", "mesh-*-two", "mesh-*-all", "*-coded-ring-*"]
 nodes = 8
 method = "tally"
 [grids.graph]

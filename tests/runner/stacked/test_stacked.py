@@ -56,7 +56,7 @@ def assert_agree(federation: Federation) -> Run:
     (exact, expected), (run, found) = play(Exact, federation), play(Stacked, federation)
     assert_close(expected, found, federation.lr)
     one_example = 100 / len(prepare(federation).test)
-    assert np.abs(exact.accuracy - run.accuracy).max() <= EXAMPLES * one_example + 1e-9
+    np.testing.assert_allclose(run.accuracy, exact.accuracy, rtol=0, atol=EXAMPLES * one_example + 1e-9)
     np.testing.assert_allclose(run.loss, exact.loss, atol=1e-3)
     for theirs, ours in zip(exact.lines, run.lines, strict=True):
         assert (theirs.round, theirs.merged) == (ours.round, ours.merged)

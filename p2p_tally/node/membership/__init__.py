@@ -1,0 +1,1 @@
+"""A daemon's membership: its home, the members' list while it runs, who is let in."""
