@@ -41,7 +41,6 @@ def test_the_list_of_decisions_is_complete() -> None:
 # What stands on the page of another experiment; twins stand on that of their full one.
 TOGETHER = {
     "votes-or-labels-features": "votes-or-labels",
-    "votes-or-labels-skewed-features": "votes-or-labels",
     "consensus-weight-text": "consensus-weight-features",
     "choice-features": "recipe-features",
     "recipe-text": "recipe-features",
