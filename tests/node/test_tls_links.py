@@ -89,7 +89,8 @@ class Visitor:
 
 @asynccontextmanager
 async def visited(out: Path) -> AsyncIterator[Visitor]:
-    federation = small(nodes=2, rounds=4, warmup=0, merge_every=0)
+    # So many rounds that it does not come to its end while it is visited, whoever is cut off.
+    federation = small(nodes=2, rounds=1_000_000, warmup=0, merge_every=0, eval_every=1_000_000)
     understudy, daemon = make_secure_daemons(federation, out, barrier_timeout=1, checkpoint_every=0)
     assert understudy.transport.inherited is not None
     understudy.transport.inherited.close()
