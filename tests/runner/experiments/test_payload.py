@@ -222,13 +222,6 @@ def test_cells_on_features_send_what_was_counted(preset: str) -> None:
         assert counted == pytest.approx(simulate(federation).lines[-1].payload_bytes), cell.name
 
 
-def test_the_skewed_cells_differ_in_the_split_alone() -> None:
-    plain, skewed = (load_experiment(f"votes-or-labels{kind}-features").cells for kind in ("", "-skewed"))
-    assert [cell.name for cell in plain] == [cell.name for cell in skewed]
-    for one, other in zip(plain, skewed, strict=True):
-        assert one.federation.model_copy(update={"partition": "dirichlet:0.1"}) == other.federation
-
-
 def test_the_facts_of_the_small_presets_are_those_of_their_models() -> None:
     from p2p_tally.learning import models
 
