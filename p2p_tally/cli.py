@@ -25,6 +25,7 @@ from p2p_tally.cli_options import (
     collect_options,
     file_options,
     is_on_ray,
+    print_end,
     print_json,
     takes_options,
 )
@@ -243,11 +244,8 @@ def node(
     kept = not result["finished"] or daemon.keep_model()
     if report or as_json:
         print_json(result)
-    elif result["finished"]:
-        print(f"{result['name']}: finished {result['round']} rounds, parameters {result['parameters_sha256']}")
     else:
-        how = "go on with --resume" if result["resumable"] else "there is no checkpoint to go on from"
-        print(f"{result['name']}: stopped after round {result['round']}; {how}")
+        print_end(result, "go on with --resume" if result["resumable"] else "there is no checkpoint to go on from")
     if not kept:
         raise typer.Exit(1)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from p2p_tally.cli_options import ConfigFile, Json, file_options, print_json, takes_options
+from p2p_tally.cli_options import ConfigFile, Json, file_options, print_end, print_json, takes_options
 from p2p_tally.config import DaemonSettings, Federation, parse_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import node_name
@@ -175,10 +175,8 @@ def run_member(given: dict[str, Any], config: list[Path] | None, as_json: bool) 
         print_json(result)
     elif result["left"]:
         print(f"{result['name']}: no member any more, after round {result['round']}")
-    elif result["finished"]:
-        print(f"{result['name']}: finished {result['round']} rounds, parameters {result['parameters_sha256']}")
     else:
-        print(f"{result['name']}: stopped after round {result['round']}; go on with: p2p-tally node")
+        print_end(result, "go on with: p2p-tally node")
     if not kept:
         raise typer.Exit(1)
 

@@ -152,3 +152,11 @@ def is_on_ray(on: str | None, engine: str | None) -> bool:
 def print_json(values: dict[str, Any]) -> None:
     """One line of JSON on standard output."""
     write_line(json.dumps(json_value(values)))
+
+
+def print_end(result: dict[str, Any], how_to_go_on: str) -> None:
+    """How a node ended, for a person."""
+    if result["finished"]:
+        print(f"{result['name']}: finished {result['round']} rounds, parameters {result['parameters_sha256']}")
+    else:
+        print(f"{result['name']}: stopped after round {result['round']}; {how_to_go_on}")

@@ -129,7 +129,7 @@ def test_the_larger_name_dials_where_the_smaller_cannot(loop: str, tmp_path: Pat
         first, second = make_secure_daemons(federation, tmp_path, checkpoint_every=0)
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))  # it does not listen
-            first.transport.change_address(second.name, Address(*closed.getsockname()))
+            first.transport.add_peer(second.name, Address(*closed.getsockname()))
             results = await run_all([first, second])
         assert [result["parameters_sha256"] for result in results] == simulated.parameters_sha256
         # The ledger counts the masks of the side that has really dialled.

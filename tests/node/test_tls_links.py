@@ -390,7 +390,7 @@ async def test_a_plain_peer_gets_no_link_from_one_with_keys(tmp_path: Path) -> N
     unused, plain = make_daemons(federation, tmp_path / "plain", checkpoint_every=0)
     plain_listens = plain.listen
     assert plain_listens is not None
-    first.transport.change_address(NodeName("node-1"), plain_listens)
+    first.transport.add_peer(NodeName("node-1"), plain_listens)
     running = [asyncio.create_task(daemon.run()) for daemon in (first, plain)]
     async with asyncio.timeout(10):
         while not first.transport.refusals:

@@ -134,16 +134,13 @@ class WebSocketTransport(LinkTable):
     # --- members that change
 
     def add_peer(self, peer: NodeName, address: Address | None) -> None:
-        """From now on there is this peer, and a link to it is wanted."""
+        """From now on there is this peer, and a link to it is wanted. If it was there already it has another address:
+        its link stays, and the next attempt goes there."""
         if peer in self.peers:
             self.peers[peer].move_to(address)
             return
         self.peers[peer] = LinkState(address)
         self._dial_if_wanted(peer)
-
-    def change_address(self, peer: NodeName, address: Address | None) -> None:
-        """Its link stays; the next attempt goes to this address."""
-        self.peers[peer].move_to(address)
 
     def remove_peer(self, peer: NodeName) -> None:
         """From now on it is a stranger. Its link is cut."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError, OperatorError, TrustError
 from p2p_tally.node.links.addresses import why_unreachable
 from p2p_tally.node.membership.admission import ADMITTED, PATH, REFUSED, WAITS
@@ -153,10 +152,3 @@ def read_welcome(body: bytes, invitation: Invitation, identity: Identity) -> Wel
         if sha256(content) != expected:
             raise OperatorError(f"{invitation.inviter} sends other {what} than the members' list names; join again")
     return Welcome(chain, parts[1], parts[2])
-
-
-def federation_of(welcome: Welcome) -> Federation:
-    """The options of a federation as they came, without this node's own."""
-    import tomllib  # noqa: PLC0415
-
-    return Federation.parse(tomllib.loads(welcome.options.decode()), source="the federation's options")

@@ -71,25 +71,31 @@ def test_launched_with_mixed_models(tmp_path: Path, quiet_environment: dict[str,
         assert launched[field] == simulated[field], field
 
 
-def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
-    tmp_path: Path, quiet_environment: dict[str, str]
-) -> None:
-    options = ["--nodes=2", "--rounds=200", "--local-steps=2", "--eval-every=7"]
-    folder = tmp_path / "stopped"
+def interrupt(words: list[str], folder: Path, at: str, environment: dict[str, str]) -> list[int]:
+    """Stop a launch as Ctrl-C does, when a file of this name is there. Returns its daemons."""
     process = subprocess.Popen(
-        command("launch", *options, "--checkpoint-every=15", f"--out={folder}"),
-        env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        command("launch", *words), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     try:
-        wait_until(lambda: list(folder.glob("checkpoints/*/checkpoint-*.safetensors")), "no checkpoint")
+        wait_until(lambda: list(folder.glob(at)), "no checkpoint")
         daemons = children_of(process.pid)
-        assert len(daemons) == 2
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130
     assert f"go on with: p2p-tally launch --resume {folder}" in stderr
+    return daemons
+
+
+def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
+    tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    options = ["--nodes=2", "--rounds=200", "--local-steps=2", "--eval-every=7"]
+    folder = tmp_path / "stopped"
+    words = [*options, "--checkpoint-every=15", f"--out={folder}"]
+    daemons = interrupt(words, folder, "checkpoints/*/checkpoint-*.safetensors", quiet_environment)
+    assert len(daemons) == 2
     assert all(gone(pid) for pid in daemons)
     assert not list(folder.glob("*.pid"))
     resumed = run_json(command("launch", f"--resume={folder}", "--json"), quiet_environment)
@@ -121,18 +127,8 @@ def test_interrupted_after_a_join_and_a_leave_it_goes_on_to_the_same_bits(
     options = ["--nodes=4", "--rounds=200", "--local-steps=2", "--topology=ring", "--eval-every=7"]
     options += ["--join=node-0@9,node-3@150", "--leave=node-2@20"]
     folder = tmp_path / "stopped"
-    process = subprocess.Popen(
-        command("launch", *options, "--checkpoint-every=10", f"--out={folder}"),
-        env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        wait_until((folder / "checkpoints/node-0/checkpoint-00000040.safetensors").exists, "no checkpoint")
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 130
-    assert f"go on with: p2p-tally launch --resume {folder}" in stderr
+    words = [*options, "--checkpoint-every=10", f"--out={folder}"]
+    interrupt(words, folder, "checkpoints/node-0/checkpoint-00000040.safetensors", quiet_environment)
     resumed = run_json(command("launch", f"--resume={folder}", "--json"), quiet_environment)
     straight = run_json(command("simulate", *options, "--json", f"--out={tmp_path / 'straight'}"), quiet_environment)
     assert resumed["parameters_sha256"] == straight["parameters_sha256"]
