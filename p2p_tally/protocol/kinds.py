@@ -50,6 +50,9 @@ class Stage(IntEnum):
     HANDOVER = 8  # what a newcomer gets from a peer
     CARRIED = 9  # what a node carries between two that cannot reach each other
     LIST = 10  # the members' list
+    ROLL = 11  # robust merges: whose announcements came, agreed on by all
+    CHECK = 12  # robust merges: digests of the result, and what each contributed in a few places
+    VERDICT = 13  # robust merges: whether the result is accepted, agreed on by all
 
 
 def check_number(value: object, what: str) -> None:

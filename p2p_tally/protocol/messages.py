@@ -30,6 +30,9 @@ __all__ = [
 # A ballot longer than this is allowed only up to this round, so that a vote is at most 24 bytes longer than its ballot.
 LONG_BALLOT = LONG_BALLOT_ROUNDS = 65_535
 
+# The stages of a merge after its announcements.
+SHARD_STAGES = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER, Stage.ROLL, Stage.CHECK, Stage.VERDICT)
+
 # Limits for the lists of a hello. They are checked before anything is compared.
 MAX_FIELDS = 64
 MAX_LIST = 4096
@@ -136,7 +139,7 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One run of parameters, encoded: number `part` of its stage.
+    """One run of parameters, encoded: number `part` of its stage. In a robust merge also what members say about it.
 
     Its correct length depends on who takes part in the merge, so the exchange checks it.
     """
@@ -149,7 +152,7 @@ class Shard:
 
     def __post_init__(self) -> None:
         check_round(self.round)
-        if self.stage not in (Stage.VECTOR, Stage.SCATTER, Stage.GATHER):
+        if self.stage not in SHARD_STAGES:
             raise FrameError(f"stage {self.stage!r:.40} carries no parameters", reason="field")
         check_number(self.part, "part")
         check_bytes(self.data, "data")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from p2p_tally.ids import NodeName
-from p2p_tally.protocol.messages import Stage
+from p2p_tally.protocol.messages import SHARD_STAGES, Stage
 
-# Stages of a merge that carry parameters.
-MERGING = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER)
+# Stages of a merge that carry parameters, or what members say about them.
+MERGING = SHARD_STAGES
 
 # How many timeouts a node waits in vain for a peer. Each round in which the peer is in time gives one back.
 MOST_TIMEOUTS = 10.0

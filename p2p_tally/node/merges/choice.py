@@ -3,6 +3,7 @@
 import numpy as np
 
 from p2p_tally.config import Federation
+from p2p_tally.defence.rule import rule_for
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.graph import merge_ring
@@ -11,6 +12,7 @@ from p2p_tally.node.merges.all_reduce import AllReduce
 from p2p_tally.node.merges.exchange import Exchange, Merged, Peers
 from p2p_tally.node.merges.mixing import Mixing
 from p2p_tally.node.merges.ring import RingReduce
+from p2p_tally.node.merges.robust_reduce import RobustReduce
 from p2p_tally.topologies import Topology
 
 
@@ -29,7 +31,8 @@ class ByGraph:
         self._topology = topology
         self._peers = peers
         coding = merge_format(federation)
-        self._among_all = AllReduce(peers, coding, feedback, self._members, federation.robust_merge)
+        self._among_all = AllReduce(peers, coding, feedback, self._members)
+        self._robust = RobustReduce(peers, federation.robust_merge, coding, feedback, self._members)
         self._with_neighbours = Mixing(peers, topology, coding, federation.robust_merge)
 
     def _members(self, round: int) -> list[NodeName]:
@@ -42,4 +45,7 @@ class ByGraph:
         ring = merge_ring(self._federation, self._topology, round)
         if ring is not None:
             return RingReduce(self._peers, [NodeName(member) for member in ring])
-        return self._among_all if self._topology.is_complete(round) else self._with_neighbours
+        if not self._topology.is_complete(round):
+            return self._with_neighbours
+        rule = rule_for(self._federation.robust_merge, len(self._topology.members_at(round)))
+        return self._among_all if rule is None else self._robust

@@ -6,6 +6,7 @@ round this node is. It knows nothing of models.
 """
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -214,9 +215,12 @@ class Step:
         self.leave_if_others_left(round)
         return heard
 
-    async def gather(self, stage: Stage, round: int, part: int, peers: Iterable[NodeName]) -> dict[NodeName, Any]:
-        """What these peers send for one part of a stage before their deadlines, in order of name."""
-        return await self.waits.gather(stage, (round, part), peers, self._deadlines.timeout())
+    async def gather(
+        self, stage: Stage, round: int, part: int, peers: Iterable[NodeName], heeded: float = math.inf
+    ) -> dict[NodeName, Any]:
+        """What these peers send for one part of a stage before their deadlines, in order of name. `heeded`: for how
+        many deadlines a peer that says that it waits too gets more time."""
+        return await self.waits.gather(stage, (round, part), peers, self._deadlines.timeout(), heeded)
 
     async def have_links(self, round: int) -> None:
         """If the graph changes: wait for the links of this round, because what is sent without a link is lost."""

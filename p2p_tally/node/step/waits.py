@@ -55,18 +55,26 @@ class Waits:
         # sign of life.
         self._started = 0.0
         self._timeout: float | None = None
+        self._heeded_until = math.inf
         self._alive: dict[NodeName, float] = {}
 
     async def gather(
-        self, stage: Stage, place: Place, accepted: Iterable[NodeName], seconds: float | None
+        self,
+        stage: Stage,
+        place: Place,
+        accepted: Iterable[NodeName],
+        seconds: float | None,
+        heeded: float = math.inf,
     ) -> dict[NodeName, Any]:
         """Wait until all awaited peers have sent their items of a stage, or the time is up. Returns what came, in order
-        of name. Items from any `accepted` peer are recorded, awaited or not."""
+        of name. Items from any `accepted` peer are recorded, awaited or not. `heeded`: for how many timeouts a peer
+        gets more time because it says that it waits too; bytes that come always give it more."""
         accepted = list(accepted)
         awaited = self._awaited(stage, place[0], accepted)  # asked first: opening takes what came early
         if self._pausing is not None:
             awaited = list(set(awaited).difference(self._pausing(place[0], awaited)))
         self._started, self._timeout = asyncio.get_running_loop().time(), seconds
+        self._heeded_until = self._started + (math.inf if seconds is None else heeded * seconds)
         self._barrier.open(stage, place, accepted, awaited)
         try:
             if seconds is None:
@@ -166,7 +174,9 @@ class Waits:
 
     def sign_of_life(self, peer: NodeName) -> None:
         """A peer is alive, although its item has not come."""
-        self._alive[peer] = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        if now <= self._heeded_until:
+            self._alive[peer] = now
 
     def link_lost(self, peer: NodeName) -> None:
         """The link to a peer has ended: nothing more comes over it. A relayed vote may still come over another path."""
