@@ -1,9 +1,9 @@
 """Whether a mean that a member computed can be right, from what the others say that they sent it, in a few places.
 
-The places follow from a digest of the whole result, so nobody knows them before all means have been sent. A mean that
-is false in a share p of a segment is found with probability 1 - (1 - p)^m, where m of the places are in that segment.
-Each claim may be a lie too. So a mean is false only if no `liars` of the claims could explain it: nobody can make an
-honest member look like a liar, and a mean that passes is one that so many liars could have caused anyway.
+Each member draws places of its own, and tells them when all means have been sent. A mean that is false in a share p of
+a segment is found with probability 1 - (1 - p)^m, where m places of all members are in that segment. Each claim may be
+a lie too. So a mean is false only if no `liars` of the claims could explain it: so many cannot make an honest member
+look like a liar, and a mean that passes is one that so many liars could have caused anyway.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ def spots(length: int) -> int:
     return min(MOST, -(-length // ONE_IN))
 
 
-def places(length: int, digest: bytes) -> np.ndarray:
-    """The places that follow from a digest, ascending."""
-    draw = np.random.Generator(np.random.Philox(int.from_bytes(digest, "big")))
+def places(length: int, seed: bytes) -> np.ndarray:
+    """The places that follow from a seed, ascending."""
+    draw = np.random.Generator(np.random.Philox(int.from_bytes(seed, "big")))
     drawn: np.ndarray = np.sort(draw.integers(0, max(length, 1), spots(length)))
     return drawn
 
@@ -35,7 +35,7 @@ def possible_trimmed(
     """Whether these values [m] can be the means of `count` contributions without the `cut` smallest and largest, if up
     to `liars` of the claims [n][m] are false. `slack` [m]: how far rounding may have moved the values."""
     cut = min(cut, (count - 1) // 2)
-    spare = cut - liars - (count - len(claims))  # a contribution without a claim may have been anything
+    spare = cut - max(liars, count - len(claims))  # who claims nothing is a liar
     if spare < 0:
         return True  # so many liars could cause anything
     rows = np.sort(np.stack(claims), axis=0)  # [n, m]

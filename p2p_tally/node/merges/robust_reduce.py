@@ -4,8 +4,9 @@ As all_reduce.py, with a rule in place of the mean, and more:
 
 1. After the announcements the members agree on who takes part (a roll call).
 2. Whose contribution to a run is missing, invalid or absurd is left out of that run by the member that sums it.
-3. When all means have come, each member sends digests of what it has, and what it contributed in a few places that
-   follow from the result (a check). So each can see whether all have the same, and whether each mean can be right.
+3. When all means have come, each member sends digests of what it has and asks all others what they contributed in a few
+   places, which it draws only now (a check). So each can see whether all have the same, and whether each mean can be
+   right.
 4. The members agree on the verdicts. Either all adopt the result, or all leave the same members out and try again.
 
 Nothing outside changes before the result is adopted.
@@ -13,7 +14,8 @@ Nothing outside changes before the result is adopted.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +41,11 @@ MOST_TRIES = 3
 # For how many deadlines a member that says that it waits too gets more time: little if all have just been in step, more
 # if it may itself wait for one that sends nothing.
 SOON, LATER = 0.75, 2.0
+# Bytes from which the places follow that a member asks about.
+SEED = 16
+
+# What each member says that it contributed in the places that this one asked about.
+Claims = Mapping[int, np.ndarray]
 
 
 class RobustReduce:
@@ -139,6 +146,16 @@ class Circle:
                 self.peers.refuse(self.names[place], error)
         return agreement.values()
 
+    async def ask(self, part: int, messages: Mapping[NodeName, bytes]) -> dict[NodeName, bytes]:
+        """Send each of these members a message of a check. Returns theirs, which must be as long."""
+        for peer, data in messages.items():
+            self.peers.outbox.broadcast([peer], Shard(self.round, Stage.CHECK, part, data))
+        came = await self.peers.gather(Stage.CHECK, self.round, part, messages, LATER)
+        for peer in [peer for peer, data in came.items() if len(data) != len(messages[peer])]:
+            self.accuse(peer, f"a check of {len(came[peer])} bytes instead of {len(messages[peer])}", "shape")
+            del came[peer]
+        return came
+
 
 class Try:
     """One try of a merge among given members."""
@@ -198,84 +215,81 @@ class Try:
     async def judge(self, digest: bytes) -> Outcome:
         """Compare the result with the others', and agree on it."""
         circle, count = self._circle, len(self._circle.names)
-        places = spots.places(len(self._own), digest)
-        own = Check(self._digests, self._counted, self._own.sent_at(places, self._segments[circle.peers.name]))
-        data = own.encode(self._longest)
-        circle.peers.outbox.broadcast(circle.others, Shard(circle.round, Stage.CHECK, self._attempt, data))
-        came = await circle.peers.gather(Stage.CHECK, circle.round, self._attempt, circle.others, LATER)
-        checks = {circle.place: own}
-        for peer, theirs in came.items():
-            if len(theirs) == len(data):
-                checks[circle.names.index(peer)] = Check.decode(theirs, count, self._longest)
-            else:
-                circle.accuse(peer, f"a check of {len(theirs)} bytes instead of {len(data)}", "shape")
-        verdict = self._verdict(digest, checks, places)
+        own = Check(self._digests, self._counted, secrets.token_bytes(SEED))
+        message = own.encode(self._longest)
+        came = await circle.ask(self._attempt * 2, dict.fromkeys(circle.others, message))
+        checks = {circle.names.index(peer): Check.decode(data, count, self._longest) for peer, data in came.items()}
+        # Each asks about other places, and answers all.
+        summed, length = self._segments[circle.peers.name], len(self._own)
+        answers = {
+            circle.names[place]: self._own.sent_at(spots.places(length, check.seed), summed).astype("<f4").tobytes()
+            for place, check in checks.items()
+        }
+        places = spots.places(length, own.seed)
+        told = await circle.ask(self._attempt * 2 + 1, answers)
+        claims = {circle.names.index(peer): np.frombuffer(data, "<f4") for peer, data in told.items()}
+        claims[circle.place] = self._own.sent_at(places, summed)
+        verdict = self._verdict(digest, {**checks, circle.place: own}, places, claims)
         said = await circle.agree(Stage.VERDICT, self._attempt, verdict.encode(count), circle.others)
         return verdicts.outcome([Verdict.decode(value, count) for value in said])
 
-    def _verdict(self, digest: bytes, checks: dict[int, "Check"], places: np.ndarray) -> Verdict:
+    def _verdict(self, digest: bytes, checks: dict[int, "Check"], places: np.ndarray, claims: Claims) -> Verdict:
         circle = self._circle
         accused = set()
         for place, name in enumerate(circle.names):
             if place == circle.place:
                 continue
+            mine = self._digests[place]
             version = majority((check.digests[place] for check in checks.values()), len(checks))
-            if version is None or version != self._digests[place] or version == REFUSED:
+            if place not in checks or mine == REFUSED:
+                accused.add(place)  # it sent nothing, or nothing valid, which has been counted
+            elif version != mine or checks[place].digests[place] != mine:
                 accused.add(place)
-                if self._digests[place] != REFUSED:  # one that sent nothing was missed already
-                    circle.accuse(name, "others have another mean of its segment", "equivocation")
-            elif place not in checks:
-                accused.add(place)  # it hides what it did
-            elif digest != REFUSED and not self._is_possible(place, digest, checks, places):
+                circle.accuse(name, "others have another mean of its segment", "equivocation")
+            elif digest != REFUSED and not self._is_possible(place, checks, places, claims):
                 accused.add(place)
                 circle.accuse(name, "a mean that does not follow from the contributions", "false-mean")
         return Verdict(REFUSED if accused else digest, frozenset(accused))
 
-    def _is_possible(self, place: int, digest: bytes, checks: dict[int, "Check"], places: np.ndarray) -> bool:
+    def _is_possible(self, place: int, checks: dict[int, "Check"], places: np.ndarray, claims: Claims) -> bool:
         """Whether the means of a member's segment can be right. It may have left as many contributions out as there may
         be liars, besides those that most others left out too."""
         rule, members = self._circle.rule, len(self._circle.names)
         name = self._circle.names[place]
-        claiming = [member for member, check in checks.items() if check.digest == digest]
         counting = [check.counted[0] for check in checks.values()]
         usual = {member for member in range(members) if 2 * sum(member in one for one in counting) > len(checks)}
         for run, counted in zip(self._cut[name], checks[place].counted, strict=False):
             if len(usual - counted) > rule.liars or not counted:
                 return False
             here = (places >= run.start) & (places < run.stop)
-            claims = [checks[member].claims[here] for member in claiming if member in counted]
+            said = [claimed[here] for member, claimed in claims.items() if member in counted]
             if not here.any():
                 continue
             found, slack = self._own.mean_at(places[here])
             if not rule.by_coordinate:
-                if len(claims) == len(counted) and not spots.possible(found, claims, slack):
+                if len(said) == len(counted) and not spots.possible(found, said, slack):
                     return False
             else:
                 cut = rule.liars if rule.name == "trim" else members
-                if not spots.possible_trimmed(found, claims, len(counted), cut, rule.liars, slack):
+                if not spots.possible_trimmed(found, said, len(counted), cut, rule.liars, slack):
                     return False
         return True
 
 
 @dataclass(frozen=True)
 class Check:
-    """What one member shows of a result: digests of all segments, whose contributions it counted in each run of its own
-    segment, and what it contributed in the places that follow from the result."""
+    """What one member shows of a result: digests of all segments, and whose contributions it counted in each run of its
+    own segment. From the seed follow the places in which it wants to know what others contributed."""
 
     digests: list[bytes]
     counted: list[set[int]]
-    claims: np.ndarray
-
-    @property
-    def digest(self) -> bytes:
-        """Of the whole result."""
-        return hashlib.sha256(b"".join(self.digests)).digest()[:DIGEST]
+    seed: bytes
 
     def encode(self, most_runs: int) -> bytes:
         count = len(self.digests)
         counted = [verdicts.to_bits(members, count) for members in self.counted]
         counted += [bytes(verdicts.mask_bytes(count))] * (most_runs - len(counted))
-        return b"".join(self.digests) + b"".join(counted) + self.claims.astype("<f4", copy=False).tobytes()
+        return b"".join(self.digests) + b"".join(counted) + self.seed
 
     @classmethod
     def decode(cls, data: bytes, count: int, most_runs: int) -> "Check":
@@ -284,8 +298,7 @@ class Check:
         digests = [data[place * DIGEST : (place + 1) * DIGEST] for place in range(count)]
         start = count * DIGEST
         masks = [data[start + place * width : start + (place + 1) * width] for place in range(most_runs)]
-        claims = np.frombuffer(data, "<f4", offset=start + most_runs * width)
-        return cls(digests, [verdicts.from_bits(mask, count) for mask in masks], claims)
+        return cls(digests, [verdicts.from_bits(mask, count) for mask in masks], data[start + most_runs * width :])
 
 
 def robust_messages(parameters: int, members: int, rule: Rule, *, named: bool) -> Iterator[tuple[Stage, int, int]]:
@@ -293,7 +306,9 @@ def robust_messages(parameters: int, members: int, rule: Rule, *, named: bool) -
     the base of changes has a name."""
     mask = verdicts.mask_bytes(members)
     longest = max(len(runs(whole)) for whole in segments(parameters, members))
-    yield Stage.CHECK, 0, members * DIGEST + longest * mask + 4 * spots.spots(parameters)
+    yield Stage.CHECK, 0, members * DIGEST + longest * mask + SEED
+    if parameters:
+        yield Stage.CHECK, 1, 4 * spots.spots(parameters)
     for exchange in range(exchanges(members, rule.liars)):
         yield Stage.ROLL, exchange, message_bytes(mask + (NAME_BYTES if named else 0))
         yield Stage.VERDICT, exchange, message_bytes(DIGEST + mask)
