@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 # Bytes that have come over a peer's link, including parts of messages; None where they are not counted.
 BytesReceived = Callable[[NodeName], int | None]
 
+# Where words do not count for ever: fewer bytes in half a timeout are words, not parameters.
+WORTH_WAITING = 1024
+
 # Tells the neighbours that this node waits at a stage of a round.
 SayWaiting = Callable[[int, Stage], None]
 
@@ -105,7 +108,12 @@ class Waits:
         clock, started = asyncio.get_running_loop().time, self._started
         self._alive = {}
         deadline, reminder = started + seconds, started + seconds / 2
-        arriving = StillArriving(self._bytes_received, self._roster, any_message=stage in MERGING)
+        arriving = StillArriving(
+            self._bytes_received,
+            self._roster,
+            any_message=stage in MERGING,
+            least=1 if math.isinf(self._heeded_until) else WORTH_WAITING,
+        )
         while not await self._fill(min(deadline, reminder)):
             now = clock()
             self._alive.update(dict.fromkeys(filter(arriving.progressed, self._barrier.missing), now))
@@ -241,8 +249,10 @@ class StillArriving:
     them.
     """
 
-    def __init__(self, bytes_received: BytesReceived, roster: Roster, any_message: bool) -> None:
+    def __init__(self, bytes_received: BytesReceived, roster: Roster, any_message: bool, least: int = 1) -> None:
+        """`least`: how many bytes are a sign of life."""
         self._bytes_received, self._roster, self._any_message = bytes_received, roster, any_message
+        self._least = least
         self._before: dict[NodeName, tuple[int | None, int]] = {}
 
     def progressed(self, peer: NodeName) -> bool:
@@ -250,5 +260,5 @@ class StillArriving:
         received, messages = self._bytes_received(peer), self._roster[peer].messages
         before, messages_before = self._before.get(peer, (None, 0))
         self._before[peer] = received, messages
-        came = received is not None and before is not None and received > before
+        came = received is not None and before is not None and received - before >= self._least
         return came and (self._any_message or messages == messages_before)
