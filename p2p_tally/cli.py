@@ -210,8 +210,8 @@ def node(
         cli_members.run_member(given, config, as_json)
         return
     federation, settings = collect_options(given, config, DaemonSettings)
-    if report and settings.least_present is None:
-        settings = settings.model_copy(update={"least_present": 1})  # who dies in a launch is not started again
+    if report:
+        settings = settings.as_launched()
     membership = "topology" in given or "topology" in file_options(config)
     if not settings.peers and not report:
         log.warning("--peers: none given, so this node learns alone")

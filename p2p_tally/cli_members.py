@@ -19,7 +19,7 @@ from p2p_tally.ids import node_name
 OWN_OPTIONS = (
     "data", "partition", "augment", "test_count", "eval_every", "tail", "listen", "address", "dial_only", "admin",
     "admin_token_file", "device", "data_root", "download", "log", "log_format", "barrier_timeout", "longest_wait",
-    "quorum", "least_present", "alone", "checkpoint_every",
+    "slow_peers", "quorum", "least_present", "alone", "checkpoint_every",
 )  # fmt: skip
 
 # How long a command waits for what becomes of its request.

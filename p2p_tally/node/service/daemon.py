@@ -177,7 +177,8 @@ class Daemon:
     def _deadlines(self) -> Deadlines:
         fixed = None if self.settings.barrier_timeout == "auto" else self.settings.barrier_timeout
         longest = self.settings.longest_wait or (LONGEST_WAIT if fixed is None else math.inf)
-        return Deadlines(fixed, automatic=fixed is None, longest=longest)
+        slow = self.settings.slow_peers != "await"
+        return Deadlines(fixed, automatic=fixed is None, longest=longest, bounds_slow=slow)
 
     def _learner(self) -> Learner:
         return make_learner(self.task, self.name, self.settings.rank or 0, pick_device(self.settings.device))
@@ -284,10 +285,15 @@ class Daemon:
             log.warning("%s: the two learn differently", difference, extra={"event": "differs", "peer": peer})
         if isinstance(self.topology, KnownGraph):
             self.topology.learn(peer, hello.neighbours)
+        if not self.transport.proves_names:
+            self.node.step.roster[peer].score.forget_breaches()
         self.node.step.link_up(peer, hello)
 
     def link_down(self, peer: NodeName) -> None:
         self.node.step.link_down(peer)
+
+    def why_closed(self, peer: NodeName) -> str:
+        return self.node.step.why_closed(peer)
 
     def keep_model(self) -> bool:
         """Write the trained model to a file. If that fails: a line in the log and False."""

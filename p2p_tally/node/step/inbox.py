@@ -44,6 +44,7 @@ from p2p_tally.protocol.messages import (
     Withdraw,
 )
 from p2p_tally.protocol.peers import Event, Roster
+from p2p_tally.protocol.scores import Offence, offence_of
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,8 @@ Labels = Callable[[int], np.ndarray | None]
 # Takes a message about the members' list; or raises a PeerError.
 ListDoor = Callable[[NodeName, Listed], Arrival]
 
+# Messages that no honest peer sends often.
+WORDS = (Here, Waiting, Withdraw, Bye, News, Fetch, ListNumber, ListAsk, ListPart, ListRequest)
 
 FURTHER = "it is in a later round"
 
@@ -108,21 +111,43 @@ class Inbox:
             self.arrivals[Arrival.STRANGER] += 1
             return True
         kept_protocol = True
-        self._roster[peer].message_came()
+        known = self._roster[peer]
+        known.message_came()
         try:
             message = frames.decode(frame, self._limits)
             self._ledger.book_received(peer, message.stage, message.payload, framed)
-            self.arrivals[self._accept(peer, message) if self._has_round(message) else Arrival.TOO_FAR] += 1
+            arrival = self._accept(peer, message) if self._has_round(message) else Arrival.TOO_FAR
+            self.arrivals[arrival] += 1
+            if arrival not in IN_TIME or isinstance(message, WORDS):
+                self._count_useless(peer)
         except PeerError as error:
             self.refuse(peer, error)
             kept_protocol = not isinstance(error, FrameError)
         self._waits.update()
-        return kept_protocol
+        return kept_protocol and not known.score.closed
 
     def refuse(self, peer: NodeName, error: PeerError) -> None:
-        """Count and log an error of a peer."""
+        """Count and log an error of a peer, and let it cost what it costs."""
         self.arrivals[error.reason] += 1
         log.warning("refused: %s", error, extra={"event": "refused", "peer": peer, "reason": error.reason})
+        offence = offence_of(error)
+        if offence is not None:
+            self.charge(peer, offence)
+
+    def charge(self, peer: NodeName, offence: Offence) -> None:
+        """A peer has broken the protocol. What follows from that is logged when it begins."""
+        known = self._roster[peer]
+        before = known.score.standing
+        known.charge(offence)
+        if known.score.standing is not before:
+            text = "%s, because of: %s"
+            extra = {"event": "standing", "peer": peer, "reason": known.score.standing.value}
+            log.warning(text, known.score.standing, "; ".join(known.score.reasons), extra=extra)
+
+    def _count_useless(self, peer: NodeName) -> None:
+        score = self._roster[peer].score
+        if not score.bears_useless() and self._waits.pass_time() and score.is_flooded:
+            self.charge(peer, Offence.FLOOD)
 
     def _has_round(self, message: Message) -> bool:
         """Whether the round of a message is a round of this run. Honest peers send no others."""
@@ -186,17 +211,17 @@ class Inbox:
         self, peer: NodeName, stage: Stage, round: int, part: int, item: Any, raw: bytes, via: NodeName | None = None
     ) -> Arrival:
         """`via`: the neighbour that sent it, if that may be another node than `peer`."""
-        arrival = self._waits.arrive(peer, stage, (round, part), item, raw)
+        known, direct = self._roster[peer], via in (None, peer)
+        arrival = self._waits.arrive(peer, stage, (round, part), item, raw, known.links if direct else 0)
         if arrival is Arrival.EQUIVOCATION:
-            passed = "" if via in (None, peer) else f", passed on by {via}"
+            passed = "" if direct else f", passed on by {via}"
             log.warning(
                 "a second %s for round %d%s: the first stands", stage.name.lower(), round, passed,
                 extra={"event": "equivocation", "peer": peer},
             )  # fmt: skip
-        known = self._roster[peer]
-        if arrival in IN_TIME:
-            known.was_in_time(round)
-        if via not in (None, peer):
+            if direct:
+                self.charge(peer, Offence.CONTRADICTION)
+        if not direct:
             return arrival  # a relayed message proves nothing about the peer's link or its round: the relay may lie
         if arrival in IN_TIME:
             known.on(Event.SPOKE)

@@ -17,7 +17,7 @@ from p2p_tally.node.step.announcer import Announcer
 from p2p_tally.node.step.notices import Notices
 from p2p_tally.protocol.majority import round_of_most
 from p2p_tally.protocol.messages import Here
-from p2p_tally.protocol.peers import Event, Presence, Roster
+from p2p_tally.protocol.peers import Roster
 from p2p_tally.protocol.presence import least_present, worth_waiting_for
 from p2p_tally.topologies import Topology
 
@@ -163,6 +163,8 @@ class Attendance:
     def heard_here(self, peer: NodeName, round: int, is_back: bool) -> None:
         """A neighbour said that it plays the rounds after this one; `is_back`: it was away."""
         own = self._position.round
+        if self._paused is not None:
+            self._roster[peer].wait_once()
         if is_back:
             waits = round < own and worth_waiting_for(round, own, self._position.rounds)
             self._behind[peer] = own if waits else 0
@@ -172,8 +174,8 @@ class Attendance:
     def heard_work(self, peer: NodeName) -> None:
         """A vote, an announcement or parameters came over a neighbour's own link. In a round it may be too late, and
         then says nothing; for a node that waits for anybody it is enough."""
-        if self._paused is not None and self._roster[peer].presence is Presence.SILENT:
-            self._roster[peer].on(Event.SPOKE)
+        if self._paused is not None and not self._roster[peer].is_there:
+            self._roster[peer].wait_once()
 
     def _tell_those_ahead(self) -> None:
         for peer, round in list(self._ahead.items()):

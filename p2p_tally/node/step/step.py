@@ -33,6 +33,7 @@ from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.majority import Behind, Voice
 from p2p_tally.protocol.messages import Hello, Stage
 from p2p_tally.protocol.peers import Event, Roster
+from p2p_tally.protocol.scores import Score
 from p2p_tally.topologies import Epochs, Topology
 
 log = logging.getLogger(__name__)
@@ -119,6 +120,7 @@ class Step:
             self.announcer.waiting,
             deadlines.longest,
             self.attendance.pausing if self.attendance.counts else None,
+            bounds_slow=deadlines.bounds_slow,
         )
         self.inbox = Inbox(
             self.roster,
@@ -208,10 +210,9 @@ class Step:
         await self.have_links(round)
         voters = self.votes.voters(round)
         self.votes.send(round, own)
-        started = self._clock()
         heard = await self.gather(Stage.VOTE, round, 0, voters)
-        if len(heard) == len(voters):
-            self._deadlines.observe(self._clock() - started)
+        if self.waits.usual is not None:
+            self._deadlines.observe(self.waits.usual)
         self.leave_if_others_left(round)
         return heard
 
@@ -289,6 +290,18 @@ class Step:
         if playing and not scheduled:
             self.announcer.here_to(peer)
         self.attendance.update()
+
+    def scores(self) -> dict[NodeName, Score]:
+        """The scores of all other members, as of now."""
+        self.waits.pass_time()
+        return {name: peer.score for name, peer in self.roster.items()}
+
+    def why_closed(self, peer: NodeName) -> str:
+        """Why there may be no link to this peer now; empty: there may."""
+        if peer not in self.roster:
+            return ""
+        score = self.scores()[peer]
+        return "; ".join(score.reasons) if score.closed else ""
 
     @property
     def _is_joining(self) -> bool:
