@@ -15,6 +15,7 @@ from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.node.formats import format_since
 from p2p_tally.node.merges.contributions import PLAIN, Changes, Contribution, Parameters
 from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
+from p2p_tally.node.merges.outer import OuterState
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Announce, Stage, Withdraw
@@ -41,13 +42,16 @@ class AllReduce:
         format: ChangeFormat = PLAIN,
         feedback: ErrorFeedback | None = None,
         members: Callable[[int], list[NodeName]] | None = None,
+        outer: OuterState | None = None,
     ) -> None:
         """With `feedback`, changes since its base are sent if all participants have that base; otherwise parameters.
-        `members`: those of a round, in order of name; by default all that this node knows."""
+        `members`: those of a round, in order of name; by default all that this node knows. `outer`: what is averaged
+        too if participants name different ones."""
         self._peers = peers
         self._members = members or (lambda _: in_order([peers.name, *peers.roster]))
         self._format = format
         self._feedback = feedback
+        self._outer = outer
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
         """The mean over the members that take part: the same bits at each."""
@@ -55,7 +59,7 @@ class AllReduce:
         members = self._members(round)
         others = [member for member in members if member != name]
         present = [name, *(peer for peer in others if roster[peer].is_there)]
-        own = Announce(round, to_mask(present, members), b"" if self._feedback is None else self._feedback.name)
+        own = Announce(round, to_mask(present, members), self._base())
         exchanged = Runs(self._peers, round)
         heard = await exchanged.announce(others, own)
         announced = {**heard, name: own}
@@ -66,20 +70,29 @@ class AllReduce:
             return FAILED._replace(alone=not heard)
         if taking_part == [name]:
             # The mean over one node is its own vector; `alone` says whether nobody else announced a merge.
-            return Merged(vector, alone=not heard)
+            return Merged(vector, alone=not heard, whole=members == [name])
         own_part = self._contribution(vector, [announced[peer].base for peer in taking_part])
         result = FAILED if own_part is None else await self._reduce(exchanged, own_part, taking_part)
         if result.average is None:
             # The others must not wait for what this node will not send.
             outbox.broadcast([peer for peer in taking_part if peer != name], Withdraw(round))
-        return result
+        return result._replace(whole=taking_part == members)
+
+    def _base(self) -> bytes:
+        """The names of the base of this node's change, and of its outer state; both may be empty."""
+        base = b"" if self._feedback is None else self._feedback.name
+        return base if self._outer is None else base + self._outer.name
 
     def _contribution(self, vector: np.ndarray, bases: list[bytes]) -> Contribution | None:
         """What this node contributes. All participants decide the same, because they know the same announcements."""
         feedback = self._feedback
+        first = 0 if feedback is None else len(feedback.name)
+        if self._outer is not None and len({base[first:] for base in bases}) > 1:
+            log.info("outer states differ: this merge averages them too", extra={"event": "merge-outer"})
+            return Parameters(vector, feedback, self._outer.vector())
         if feedback is None:
             return Parameters(vector)
-        if set(bases) != {feedback.name}:
+        if {base[:first] for base in bases} != {feedback.name}:
             log.info("bases differ: this merge sends whole parameters", extra={"event": "merge-whole"})
             return Parameters(vector, feedback)
         changes = Changes(vector, feedback, format_since(feedback.base, self._format))

@@ -50,12 +50,19 @@ class Contribution(Protocol):
 
 
 class Parameters:
-    """Parameters in float32. With error feedback the residual is added to them, and the new residual is zero."""
+    """Parameters in float32. With error feedback the residual is added to them, and the new residual is zero.
 
-    def __init__(self, vector: np.ndarray, feedback: ErrorFeedback | None = None) -> None:
-        self._vector = vector if feedback is None else vector + feedback.residual
+    `outer`: the outer state, if it is averaged too; it follows the parameters.
+    """
+
+    def __init__(
+        self, vector: np.ndarray, feedback: ErrorFeedback | None = None, outer: np.ndarray | None = None
+    ) -> None:
+        self._parameters = len(vector)
+        own = vector if feedback is None else vector + feedback.residual
+        self._vector = own if outer is None else np.concatenate([own, outer])
         self._feeds_back = feedback is not None
-        self._result = np.empty_like(vector)
+        self._result = np.empty_like(self._vector)
 
     def __len__(self) -> int:
         return len(self._vector)
@@ -79,7 +86,10 @@ class Parameters:
         self._result[run] = values
 
     def close(self) -> Merged:
-        return Merged(self._result, np.zeros_like(self._result) if self._feeds_back else None)
+        average, outer = self._result[: self._parameters], self._result[self._parameters :]
+        return Merged(
+            average, np.zeros_like(average) if self._feeds_back else None, outer=outer if len(outer) else None
+        )
 
 
 class Changes:
