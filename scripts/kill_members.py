@@ -16,21 +16,26 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import torch
 
 from p2p_tally import cli
 from p2p_tally.ids import NodeName
+from p2p_tally.learning.learner import Learner
 from p2p_tally.node.membership import points
+from p2p_tally.node.membership.founding import found_federation  # noqa: F401 - imported before processes are forked
 from p2p_tally.node.membership.home import Home
+from p2p_tally.node.service.member import MemberDaemon  # noqa: F401 - the same
 
-AIM = "KILL_MEMBERS_AIM"  # names the file that says where a process is to die
+REST_SECONDS = 0.2
 SECONDS = 180.0  # for anything that must happen, on a busy machine
 FILES = ("identity.pem", "probes.npz", "federation.toml", "node.toml", "members.jsonl")
 FOUNDING = [f"{when} {file}" for file in FILES for when in ("before", "after")]
@@ -66,17 +71,71 @@ class Failed(Exception):
     """A case does not hold."""
 
 
-def as_member(arguments: list[str]) -> None:
-    """p2p-tally, which dies at the point that the file names; once, for the file goes first."""
-    aim = Path(os.environ[AIM])
+class Member:
+    """p2p-tally as a process of its own, which dies at the point that a file names; once, for the file goes first.
 
+    It is forked from this process, which has imported everything: starting a Python for each takes ten times as long.
+    """
+
+    def __init__(self, arguments: list[str], aim: Path, out: Path, err: Path) -> None:
+        self.arguments = arguments
+        self.returncode: int | None = None
+        self._out, self._err = out, err
+        sys.stdout.flush()
+        self._pid = os.fork()
+        if not self._pid:
+            self._run(arguments, aim, out, err)
+
+    @staticmethod
+    def _run(arguments: list[str], aim: Path, out: Path, err: Path) -> NoReturn:
+        code = 1
+        try:
+            for number, file in ((1, out), (2, err)):
+                os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+            as_member(arguments, aim)
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def communicate(self) -> tuple[str, str]:
+        """When it has ended: what it printed."""
+        wait_until(lambda: self.poll() is not None, f"{self.arguments[:2]} ends")
+        return self._out.read_text(), self._err.read_text()
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self._pid, signal.SIGKILL)
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+
+def as_member(arguments: list[str], aim: Path) -> None:
     def die(point: str) -> None:
         assert point in points.POINTS, point
         if aim.exists() and aim.read_text() == point:
             aim.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 
+    train = Learner.train
+
+    def slow_train(self: Learner) -> None:  # endless rounds of a tiny model would leave no processor to the others
+        time.sleep(REST_SECONDS)
+        train(self)
+
     setattr(points, "at", die)  # noqa: B010 - for this process only
+    setattr(Learner, "train", slow_train)  # noqa: B010 - for this process only
     sys.argv = ["p2p-tally", *arguments]
     cli.main()
 
@@ -101,42 +160,42 @@ class Machine:
             for found in (one, other):
                 found.bind(("127.0.0.1", 0))
             self.port, self.admin = (int(found.getsockname()[1]) for found in (one, other))
-        self._daemon: subprocess.Popen[str] | None = None
+        self._daemon: Member | None = None
+        self._commands = 0
 
     # --- processes
 
-    def _start(self, words: list[str], aim: str, **options: Any) -> "subprocess.Popen[str]":
+    def _start(self, words: list[str], aim: str, out: Path, err: Path) -> Member:
         file = self.folder / f"aim-{'node' if words[0] == 'node' else 'command'}"
         if aim:
             file.write_text(aim)
-        environment = {**os.environ, AIM: str(file), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, __file__, "--as-member", *words, "--home", str(self.home.folder)]
-        return subprocess.Popen(command, env=environment, text=True, **options)
+        return Member([*words, "--home", str(self.home.folder)], file, out, err)
 
-    def command(self, *words: str, aim: str = "") -> "subprocess.Popen[str]":
-        return self._start(list(words), aim, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def command(self, *words: str, aim: str = "") -> Member:
+        self._commands += 1
+        out, err = (self.folder / f"{kind}-{self._commands}" for kind in ("out", "err"))
+        return self._start(list(words), aim, out, err)
 
     def do(self, *words: str) -> str:
         """A command that succeeds."""
         return self.finished(self.command(*words))
 
-    def finished(self, process: "subprocess.Popen[str]") -> str:
-        out, err = process.communicate(timeout=SECONDS)
+    def finished(self, process: Member) -> str:
+        out, err = process.communicate()
         if process.returncode:
-            raise Failed(f"{self.name}: {process.args[3:]} ended with {process.returncode}: {err[-600:]}")  # type: ignore[index]
+            raise Failed(f"{self.name}: {process.arguments} ended with {process.returncode}: {err[-600:]}")
         return out.strip()
 
     def killed(self, *words: str, aim: str) -> None:
         """A command that dies."""
         process = self.command(*words, aim=aim)
-        _, err = process.communicate(timeout=SECONDS)
+        _, err = process.communicate()
         if process.returncode != -signal.SIGKILL:
             raise Failed(f"{self.name}: {words[0]} did not reach {aim!r}: code {process.returncode}, {err[-600:]}")
 
     def start(self, aim: str = "", *, wait: bool = True) -> None:
         """The daemon; returns when it answers."""
-        with (self.folder / "log").open("a") as log:
-            self._daemon = self._start(["node"], aim, stdout=subprocess.DEVNULL, stderr=log)
+        self._daemon = self._start(["node"], aim, self.folder / "end", self.folder / "log")
         if wait:
             wait_until(lambda: self.status() is not None or not self.runs, f"{self.name} answers")
             if not self.runs:
@@ -162,7 +221,6 @@ class Machine:
     def kill(self) -> None:
         if self._daemon is not None:
             self._daemon.kill()
-            self._daemon.wait()
 
     # --- what it knows
 
@@ -289,7 +347,7 @@ def case_join(crowd: Crowd, who: str, point: str) -> None:
         process = newcomer.command(*words)
         victim.dies()
         victim.start()
-        process.communicate(timeout=SECONDS)
+        process.communicate()
         if process.returncode:
             newcomer.do(*words)  # it was cut off: the person runs the same command again
     crowd.together(number)
@@ -301,7 +359,7 @@ def by_request(crowd: Crowd, who: str, point: str, asker: Machine, *words: str, 
     """A command that leaves a request: it dies itself, or a daemon does."""
     if who == "command":
         asker.killed(*words, aim=point)
-        asker.do(*words)
+        asker.command(*words).communicate()  # it may say that there is nothing left to do
     else:
         victim: Machine = getattr(crowd, who)
         victim.aim(point)
@@ -309,7 +367,7 @@ def by_request(crowd: Crowd, who: str, point: str, asker: Machine, *words: str, 
         victim.dies()
         if NodeName(victim.name) in victim.home.chain().members.current:
             victim.start()
-        process.communicate(timeout=SECONDS)
+        process.communicate()
     wait_until(lambda: crowd.alice.number >= number, f"change {number}")
 
 
@@ -341,7 +399,7 @@ def case_catch_up(crowd: Crowd, who: str, point: str) -> None:
             crowd.bob.start(wait=False)
             crowd.alice.dies()
             crowd.alice.start()
-            process.communicate(timeout=SECONDS)
+            process.communicate()
             number += 1
         else:
             crowd.alice.aim(point)
@@ -361,7 +419,7 @@ def case_leave(crowd: Crowd, who: str, point: str) -> None:
         crowd.bob.killed("leave", aim=point)
         if crowd.bob.runs:  # unless the request was there already, and he has left
             process = crowd.bob.command("leave")
-            process.communicate(timeout=SECONDS)
+            process.communicate()
     else:
         by_request(crowd, who, point, crowd.bob, "leave", number=number)
     wait_until(lambda: NodeName("bob") not in crowd.alice.home.chain().members.current, "bob has left")
@@ -383,7 +441,7 @@ def case_take_over(crowd: Crowd, who: str, point: str) -> None:
         process = bob.command("take-over")
         bob.dies()
         bob.start()
-    process.communicate(timeout=SECONDS)
+    process.communicate()
     wait_until(lambda: bob.home.chain().members.orderer == "bob", "bob orders changes")
     carol = crowd.machine("carol")
     crowd.enter(carol, via=bob)
@@ -406,14 +464,12 @@ ALONE = ("found", "take-over")
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--as-member"]:
-        as_member(sys.argv[2:])
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--state", type=Path, default=Path("kill_members.json"), help="which cases have passed")
     parser.add_argument("--only", choices=RUN, help="the cases of one change")
     parser.add_argument("--again", action="store_true", help="forget which cases have passed")
     options = parser.parse_args()
+    torch.set_num_threads(1)
     passed: list[str] = [] if options.again or not options.state.exists() else json.loads(options.state.read_text())
     failed: list[str] = []
     for (change, who), aims in CASES.items():
@@ -438,8 +494,8 @@ def run_group(change: str, who: str, todo: list[str], passed: list[str], failed:
                         if change != "found":
                             crowd.start()
                     RUN[change](crowd, who, point)
-                except (Failed, subprocess.TimeoutExpired) as error:
-                    print(f"FAILED  {case}: {error}", flush=True)
+                except Failed as error:
+                    print(f"FAILED  {case}: {error}\n{last_words(Path(folder) / str(count))}", flush=True)
                     failed.append(case)
                 else:
                     print(f"passed  {case} ({time.monotonic() - began:.0f} s)", flush=True)
@@ -453,6 +509,12 @@ def run_group(change: str, who: str, todo: list[str], passed: list[str], failed:
         finally:
             if crowd is not None:
                 crowd.end()
+
+
+def last_words(folder: Path) -> str:
+    """What the processes of a case said last, the newest first."""
+    files = sorted(folder.glob("*/[el][ro]*"), key=lambda file: -file.stat().st_mtime)
+    return "\n".join(f"  {file.parent.name}/{file.name}: {file.read_text()[-700:]}" for file in files[:5])
 
 
 if __name__ == "__main__":
