@@ -198,7 +198,7 @@ class Machine:
         self._daemon = self._start(["node"], aim, self.folder / "end", self.folder / "log")
         if wait:
             wait_until(lambda: self.status() is not None or not self.runs, f"{self.name} answers")
-            if not self.runs:
+            if self._daemon.poll():  # code 0: it has found in its list that it is no member any more
                 raise Failed(f"{self.name} did not start: {self.log()}")
 
     def log(self) -> str:
