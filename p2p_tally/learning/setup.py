@@ -17,6 +17,7 @@ from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import cut
 from p2p_tally.learning.data.probes import ProbePool, overlap
 from p2p_tally.learning.data.text import TextSource
+from p2p_tally.learning.data.token_probes import tokenizer_of
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.own_methods import try_method
@@ -58,6 +59,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         download=download,
         vocabulary=federation.vocabulary,
         context=federation.context,
+        tokenizer=tokenizer_of(federation.probes),
     )
     source = load(federation.data, options)
     if source.test is None:

@@ -105,7 +105,7 @@ class Member:
     async def all_reduce(
         self, round: int, vector: np.ndarray, format: ChangeFormat = PLAIN, feedback: ErrorFeedback | None = None
     ) -> Merged:
-        return await AllReduce(self._peers, format, feedback).merge(round, vector)
+        return await AllReduce(self._peers, Sources(format, feedback)).merge(round, vector)
 
     async def mix(
         self, round: int, vector: np.ndarray, weights: dict[NodeName, float], format: ChangeFormat = PLAIN

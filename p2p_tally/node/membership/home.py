@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import os
 import tomllib
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -111,7 +112,15 @@ class Home:
                     f"{self.folder / file}: not the file that the federation was founded with; "
                     f"put a copy of another member's in its place"
                 )
-        return self._toml(OPTIONS_FILE, text) | {"probes": f"npz:{self.folder / PROBES_FILE}"}
+        return self._toml(OPTIONS_FILE, text) | {"probes": f"{self._probes_kind()}:{self.folder / PROBES_FILE}"}
+
+    def _probes_kind(self) -> str:
+        """Which source reads the file of probes: of a text it has the tokenizer, too."""
+        try:
+            with zipfile.ZipFile(self.folder / PROBES_FILE) as archive:
+                return "tokens" if "tokenizer.npy" in archive.namelist() else "npz"
+        except zipfile.BadZipFile:
+            return "npz"  # whose error says what is wrong
 
     def probes(self) -> bytes:
         return self._read(PROBES_FILE)

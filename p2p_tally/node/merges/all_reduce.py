@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from p2p_tally.ids import NodeName, in_order
-from p2p_tally.learning.feedback import ErrorFeedback
-from p2p_tally.node.merges.contributions import PLAIN, Contribution, make_contribution
+from p2p_tally.node.merges.contributions import Contribution, Sources
 from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
-from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Announce, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
@@ -34,16 +32,14 @@ class AllReduce:
     def __init__(
         self,
         peers: Peers,
-        format: ChangeFormat = PLAIN,
-        feedback: ErrorFeedback | None = None,
+        sources: Sources | None = None,
         members: Callable[[int], list[NodeName]] | None = None,
     ) -> None:
-        """With `feedback`, changes since its base are sent if all participants have that base; otherwise parameters.
-        `members`: those of a round, in order of name; by default all that this node knows."""
+        """`sources`: of this node's contributions; by default its parameters. `members`: those of a round, in order of
+        name; by default all that this node knows."""
         self._peers = peers
+        self._sources = sources or Sources()
         self._members = members or (lambda _: in_order([peers.name, *peers.roster]))
-        self._format = format
-        self._feedback = feedback
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
         """The mean over the members that take part: the same bits at each."""
@@ -51,7 +47,7 @@ class AllReduce:
         members = self._members(round)
         others = [member for member in members if member != name]
         present = [name, *(peer for peer in others if roster[peer].is_there and self._peers.merges_with(peer))]
-        own = Announce(round, to_mask(present, members), b"" if self._feedback is None else self._feedback.name)
+        own = Announce(round, to_mask(present, members), self._sources.name)
         exchanged = Runs(self._peers, round)
         heard = await exchanged.announce(others, own)
         announced = {**heard, name: own}
@@ -62,14 +58,13 @@ class AllReduce:
             return FAILED._replace(alone=not heard)
         if taking_part == [name]:
             # The mean over one node is its own vector; `alone` says whether nobody else announced a merge.
-            return Merged(vector, alone=not heard)
-        bases = [announced[peer].base for peer in taking_part]
-        own_part = make_contribution(vector, bases, self._feedback, self._format)
+            return Merged(vector, alone=not heard, whole=members == [name])
+        own_part = self._sources.make(vector, [announced[peer].base for peer in taking_part])
         result = FAILED if own_part is None else await self._reduce(exchanged, own_part, taking_part)
         if result.average is None:
             # The others must not wait for what this node will not send.
             outbox.broadcast([peer for peer in taking_part if peer != name], Withdraw(round))
-        return result
+        return result._replace(whole=taking_part == members)
 
     async def _reduce(self, exchanged: Runs, own: Contribution, members: list[NodeName]) -> Merged:
         """A pipeline: in step t run t is sent, run t - 1 is summed, and the mean of run t - 2 is collected."""

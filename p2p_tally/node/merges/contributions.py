@@ -15,6 +15,7 @@ from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.parameters import checked_vector
 from p2p_tally.node.formats import format_since
 from p2p_tally.node.merges.exchange import FAILED, Merged
+from p2p_tally.node.merges.outer import OuterState
 from p2p_tally.protocol.changes import LEVELS, ChangeFormat, fits
 
 log = logging.getLogger(__name__)
@@ -71,13 +72,24 @@ class Contribution(Protocol):
 
 
 class Parameters:
-    """Parameters in float32. With error feedback the residual is added to them, and the new residual is zero."""
+    """Parameters in float32. With error feedback the residual is added to them, and the new residual is zero.
 
-    def __init__(self, vector: np.ndarray, feedback: ErrorFeedback | None = None, mean: Mean = merging.mean) -> None:
+    `outer`: the outer state, if it is averaged too; it follows the parameters.
+    """
+
+    def __init__(
+        self,
+        vector: np.ndarray,
+        feedback: ErrorFeedback | None = None,
+        mean: Mean = merging.mean,
+        outer: np.ndarray | None = None,
+    ) -> None:
         self._mean = mean
-        self._vector = vector if feedback is None else vector + feedback.residual
+        self._parameters = len(vector)
+        own = vector if feedback is None else vector + feedback.residual
+        self._vector = own if outer is None else np.concatenate([own, outer])
         self._feeds_back = feedback is not None
-        self._result = np.empty_like(vector)
+        self._result = np.empty_like(self._vector)
 
     def __len__(self) -> int:
         return len(self._vector)
@@ -112,7 +124,10 @@ class Parameters:
         return self._result[places], np.zeros(len(places), np.float32)
 
     def close(self) -> Merged:
-        return Merged(self._result, np.zeros_like(self._result) if self._feeds_back else None)
+        average, outer = self._result[: self._parameters], self._result[self._parameters :]
+        return Merged(
+            average, np.zeros_like(average) if self._feeds_back else None, outer=outer if len(outer) else None
+        )
 
 
 class Changes:
@@ -190,22 +205,41 @@ class Changes:
         return Merged(self._result, self._kept) if fits(self._result) else FAILED
 
 
-def make_contribution(
-    vector: np.ndarray,
-    bases: Sequence[bytes],
-    feedback: ErrorFeedback | None,
-    format: ChangeFormat,
-    mean: Mean = merging.mean,
-) -> Contribution | None:
-    """What this node contributes; None if it cannot be encoded. `bases`: the names of all participants' bases. All
-    participants decide the same, because they know the same names."""
-    if feedback is None:
-        return Parameters(vector, mean=mean)
-    if set(bases) != {feedback.name}:
-        log.info("bases differ: this merge sends whole parameters", extra={"event": "merge-whole"})
-        return Parameters(vector, feedback, mean)
-    changes = Changes(vector, feedback, format_since(feedback.base, format), mean)
-    return changes if changes.fits else None
+class Sources:
+    """Makes the contributions of one node: what it sends depends on what the participants have in common.
+
+    With `feedback`, changes since its base are sent if all participants have that base; otherwise parameters. `outer`:
+    what is averaged too if participants name different ones.
+    """
+
+    def __init__(
+        self, format: ChangeFormat = PLAIN, feedback: ErrorFeedback | None = None, outer: OuterState | None = None
+    ) -> None:
+        self._format = format
+        self._feedback = feedback
+        self._outer = outer
+
+    @property
+    def name(self) -> bytes:
+        """For announcements: the name of the base of changes, and that of the outer state; both may be empty."""
+        base = b"" if self._feedback is None else self._feedback.name
+        return base if self._outer is None else base + self._outer.name
+
+    def make(self, vector: np.ndarray, names: Sequence[bytes], mean: Mean = merging.mean) -> Contribution | None:
+        """What this node contributes; None if it cannot be encoded. `names`: those of all participants. All decide the
+        same, because they know the same names."""
+        feedback = self._feedback
+        first = 0 if feedback is None else len(feedback.name)
+        if self._outer is not None and len({name[first:] for name in names}) > 1:
+            log.info("outer states differ: this merge averages them too", extra={"event": "merge-outer"})
+            return Parameters(vector, feedback, mean, self._outer.vector())
+        if feedback is None:
+            return Parameters(vector, mean=mean)
+        if {name[:first] for name in names} != {feedback.name}:
+            log.info("bases differ: this merge sends whole parameters", extra={"event": "merge-whole"})
+            return Parameters(vector, feedback, mean)
+        changes = Changes(vector, feedback, format_since(feedback.base, self._format), mean)
+        return changes if changes.fits else None
 
 
 def read_plain(data: bytes, count: int) -> np.ndarray:

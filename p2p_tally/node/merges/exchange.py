@@ -39,6 +39,8 @@ class Merged(NamedTuple):
     average: np.ndarray | None  # [W]; None: the merge was not completed, and nothing has changed
     kept: np.ndarray | None = None  # [W], the residual for the next merge, if changes were sent
     alone: bool = False  # nobody else announced it
+    outer: np.ndarray | None = None  # the mean of the outer states, if they were merged too
+    whole: bool = False  # all members took part
 
 
 FAILED = Merged(None)

@@ -26,10 +26,10 @@ from p2p_tally.defence.rule import Rule, rule_for
 from p2p_tally.defence.verdicts import DIGEST, REFUSED, Outcome, Verdict
 from p2p_tally.errors import PeerError
 from p2p_tally.ids import NodeName, in_order
-from p2p_tally.learning.feedback import NAME_BYTES, ErrorFeedback
-from p2p_tally.node.merges.contributions import PLAIN, Contribution, make_contribution
+from p2p_tally.learning.feedback import NAME_BYTES
+from p2p_tally.node.merges.contributions import Contribution, Sources
 from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
-from p2p_tally.protocol.changes import ChangeFormat, fits
+from p2p_tally.protocol.changes import fits
 from p2p_tally.protocol.masks import to_mask
 from p2p_tally.protocol.messages import Announce, Shard, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
@@ -55,16 +55,14 @@ class RobustReduce:
         self,
         peers: Peers,
         robust_merge: str,
-        format: ChangeFormat = PLAIN,
-        feedback: ErrorFeedback | None = None,
+        sources: Sources | None = None,
         members: Callable[[int], list[NodeName]] | None = None,
     ) -> None:
         """As for AllReduce; `robust_merge`: the option, which must name a rule for so many members."""
         self._peers = peers
         self._robust_merge = robust_merge
+        self._sources = sources or Sources()
         self._members = members or (lambda _: in_order([peers.name, *peers.roster]))
-        self._format = format
-        self._feedback = feedback
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
         """The robust mean over the members that take part: the same bits at each that adopts it."""
@@ -74,7 +72,7 @@ class RobustReduce:
         assert rule is not None, "without a rule the merge is an AllReduce"
         others = [member for member in members if member != name]
         present = [name, *(peer for peer in others if roster[peer].is_there and self._peers.merges_with(peer))]
-        base = b"" if self._feedback is None else self._feedback.name
+        base = self._sources.name
         exchanged = Runs(self._peers, round)
         heard = await exchanged.announce(others, Announce(round, to_mask(present, members), base))
         if not fits(vector):
@@ -83,18 +81,18 @@ class RobustReduce:
             return FAILED._replace(alone=not heard)
         circle = Circle(self._peers, round, members, rule)
         wanted = [name, *(peer for peer in heard if peer in present)]
-        own_roll = to_mask(wanted, members) + base
-        said = await circle.agree(Stage.ROLL, 0, own_roll, list(heard))
-        rolls = [roll if len(roll) == len(own_roll) else b"" for roll in said]
-        width = len(own_roll) - len(base)
+        mask = to_mask(wanted, members)
+        said = await circle.agree(Stage.ROLL, 0, mask + base, list(heard))
+        width = len(mask)
+        rolls = [roll if len(roll) >= width else b"" for roll in said]
         names = [members[place] for place in verdicts.taking_part([roll[:width] for roll in rolls])]
         bases = {member: roll[width:] for member, roll in zip(members, rolls, strict=True)}
         for attempt in range(MOST_TRIES):
             if name not in names or len(names) < self._peers.least(round):
                 return FAILED._replace(alone=not heard)
             if names == [name]:
-                return Merged(vector, alone=not heard)
-            own = make_contribution(vector, [bases[peer] for peer in names], self._feedback, self._format, rule.mean)
+                return Merged(vector, alone=not heard, whole=members == [name])
+            own = self._sources.make(vector, [bases[peer] for peer in names], rule.mean)
             if own is None:
                 self._peers.outbox.broadcast([peer for peer in names if peer != name], Withdraw(round))
                 return FAILED
@@ -102,7 +100,8 @@ class RobustReduce:
             digest = await tried.reduce()
             found = await tried.judge(digest)
             if found.adopted is not None:
-                return own.close() if found.adopted == digest else FAILED
+                adopted = own.close() if found.adopted == digest else FAILED
+                return adopted._replace(whole=names == members)
             out = [names[place] for place in found.out]
             names = [names[place] for place in found.rest]
             log.warning("merge of round %d again without %s", round, ", ".join(out) or "anybody less",

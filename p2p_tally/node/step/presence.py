@@ -115,9 +115,10 @@ class Attendance:
             self._roster[peer].joins_after(self._notices.rounds[peer])
 
     def pausing(self, round: int, peers: Iterable[NodeName]) -> list[NodeName]:
-        """Those of these peers that pause before a round which this node has begun: they have said that they have not
-        begun it, and too few members are there."""
-        not_begun = [peer for peer in peers if self._roster[peer].joined == round - 1 > 0]
+        """Those of these peers that pause before a round which this node has begun, or before an earlier one: the last
+        that they have said is that they have not begun it, and too few members are there."""
+        known = ((peer, self._roster[peer]) for peer in peers)
+        not_begun = [peer for peer, its in known if 0 < its.joined < round and its.seen <= its.joined]
         return not_begun if not_begun and self.lacks(round) else []
 
     # --- the pause
