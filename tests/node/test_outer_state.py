@@ -127,7 +127,9 @@ async def test_one_that_missed_a_merge_is_enough_and_coded_merges_send_whole_par
 
     async def coded(member: Member, outer: OuterState, vector: np.ndarray, round: int) -> Merged:
         feedback = ErrorFeedback(torch.zeros(LENGTH), common_start=True)
-        return outer.settle(await AllReduce(member._peers, Sources(feedback=feedback, outer=outer)).merge(round, vector))
+        return outer.settle(
+            await AllReduce(member._peers, Sources(feedback=feedback, outer=outer)).merge(round, vector)
+        )
 
     results = await merged_by(coded, members, outers, vectors)
     assert [outer.values for outer in outers] == [[2.0, -2.0]] * 3
