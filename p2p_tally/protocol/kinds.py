@@ -35,6 +35,9 @@ class Kind(IntEnum):
     LIST_ASK = 19
     LIST_PART = 20
     LIST_REQUEST = 21
+    SIGNED = 22
+    ECHOED = 23
+    PASSED = 24
 
 
 class Stage(IntEnum):
@@ -50,6 +53,7 @@ class Stage(IntEnum):
     HANDOVER = 8  # what a newcomer gets from a peer
     CARRIED = 9  # what a node carries between two that cannot reach each other
     LIST = 10  # the members' list
+    EVIDENCE = 11  # signatures under ballots
 
 
 def check_number(value: object, what: str) -> None:
