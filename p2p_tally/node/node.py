@@ -30,6 +30,7 @@ from p2p_tally.node.reports import RoundReport, Stopwatch
 from p2p_tally.node.step.handovers import Handovers
 from p2p_tally.node.step.inbox import ListDoor
 from p2p_tally.node.step.step import Abandoned, LeftBehind, Step
+from p2p_tally.node.step.witness import Witness
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.topologies import Topology
@@ -66,6 +67,7 @@ class Node:
         quorum: int | None = None,
         least_present: int | None = 1,
         lists: ListDoor | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self.name = name
         self.learner = learner
@@ -94,6 +96,7 @@ class Node:
             least_present,
             handovers,
             lists,
+            witness,
         )
         step, outbox = self.step, self.outbox
         self.handover = Handover(name, learner, topology, self.position, step, handovers, outbox, compute, deadlines)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from p2p_tally.errors import FrameError
+from p2p_tally.protocol.evidence_messages import Echoed, Passed, Signed, Witnessed
 from p2p_tally.protocol.handover_messages import Fetch, Handed, Piece, State
 from p2p_tally.protocol.kinds import (
     MAX_NUMBER,
@@ -22,9 +23,10 @@ from p2p_tally.protocol.kinds import (
 from p2p_tally.protocol.list_messages import ListAsk, Listed, ListNumber, ListPart, ListRequest
 
 __all__ = [
-    "MAX_NUMBER", "MAX_TEXT", "Announce", "Bye", "Fetch", "Handed", "Hello", "Here", "Kind", "ListAsk",
+    "MAX_NUMBER", "MAX_TEXT", "Announce", "Bye", "Echoed", "Fetch", "Handed", "Hello", "Here", "Kind", "ListAsk",
     "ListNumber", "ListPart", "ListRequest", "Listed", "Lost", "Message", "News",
-    "Notice", "Piece", "Ready", "Relayed", "Shard", "Stage", "State", "Vote", "Waiting", "Welcome", "Withdraw",
+    "Notice", "Passed", "Piece", "Ready", "Relayed", "Shard", "Signed", "Stage", "State", "Vote", "Waiting", "Welcome",
+    "Withdraw", "Witnessed",
 ]  # fmt: skip
 
 # A ballot longer than this is allowed only up to this round, so that a vote is at most 24 bytes longer than its ballot.
@@ -302,4 +304,5 @@ Message = (
     | Lost
     | Handed
     | Listed
+    | Witnessed
 )

@@ -5,6 +5,7 @@
     probes.npz          the public probes                  node.toml           this node's own options
     invitations/        those that this node has made      requests/           what commands ask the daemon for
     run/                checkpoints, record, model         lock                held by the daemon while it runs
+    evidence/           proofs against members
 
 The list is written last: a home without it has no federation, and the command that was interrupted does it all again.
 Every file is written under another name, synced and renamed.
@@ -28,12 +29,17 @@ from p2p_tally.ids import NodeName
 from p2p_tally.node.membership.points import reached
 from p2p_tally.trust.chain import FILE as LIST_FILE
 from p2p_tally.trust.chain import Chain, load_chain
+from p2p_tally.trust.evidence import Proof
 from p2p_tally.trust.identity import FILE as IDENTITY_FILE
 from p2p_tally.trust.identity import NEXT_FILE, Identity, adopt_next, load_identity, make_identity
 from p2p_tally.trust.members import Members
 
 OPTIONS_FILE, OWN_FILE, PROBES_FILE = "federation.toml", "node.toml", "probes.npz"
+EVIDENCE = "evidence"
 DEFAULT_HOME = Path("~/.p2p-tally")
+
+# Proofs that are kept. One is enough to remove a member; a member could make any number of them.
+MOST_PROOFS = 256
 
 
 def sha256(content: bytes) -> str:
@@ -146,6 +152,18 @@ class Home:
     @property
     def run(self) -> Path:
         return self.folder / "run"
+
+    def evidence(self) -> list[Path]:
+        """The files of proofs against members."""
+        return sorted((self.folder / EVIDENCE).glob("*.json"))
+
+    def keep_proof(self, proof: Proof) -> bool:
+        """Write a proof. False: it is there already, or there are too many."""
+        path = self.folder / EVIDENCE / proof.file
+        if path.exists() or len(self.evidence()) >= MOST_PROOFS:
+            return False
+        write_whole(path, proof.text(), sync=True)
+        return True
 
     @property
     def requests(self) -> Path:

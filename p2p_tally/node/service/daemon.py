@@ -39,6 +39,7 @@ from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
 from p2p_tally.node.service.whereabouts import Whereabouts, whereabouts
 from p2p_tally.node.step.inbox import ListDoor
+from p2p_tally.node.step.witness import Witness
 from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import fields_digest, told_differences
@@ -53,6 +54,7 @@ class Daemon:
     """A node and the service around it."""
 
     lists: ListDoor | None = None  # in a federation with a members' list: what takes messages about it
+    witness: Witness | None = None  # there too: signs ballots, and keeps the signatures of others
 
     def __init__(
         self,
@@ -139,6 +141,7 @@ class Daemon:
             quorum=settings.quorum,
             least_present=self._least_present(),
             lists=self.lists,
+            witness=self.witness,
         )
         self.metrics.registry.register(NodeCollector(self.node, self.transport, self.metrics))
         self.startup = Startup(

@@ -16,6 +16,7 @@ from p2p_tally.node.step.announcer import Announcer
 from p2p_tally.node.step.handovers import Handovers
 from p2p_tally.node.step.votes import VoteMessage, VoteRoute
 from p2p_tally.node.step.waits import Waits
+from p2p_tally.node.step.witness import Witness
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.barrier import IN_TIME, Arrival, has_passed
@@ -24,6 +25,7 @@ from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import (
     Announce,
     Bye,
+    Echoed,
     Fetch,
     Here,
     ListAsk,
@@ -33,10 +35,12 @@ from p2p_tally.protocol.messages import (
     ListRequest,
     Message,
     News,
+    Passed,
     Piece,
     Ready,
     Relayed,
     Shard,
+    Signed,
     Stage,
     State,
     Vote,
@@ -55,7 +59,7 @@ Labels = Callable[[int], np.ndarray | None]
 ListDoor = Callable[[NodeName, Listed], Arrival]
 
 # Messages that no honest peer sends often.
-WORDS = (Here, Waiting, Withdraw, Bye, News, Fetch, ListNumber, ListAsk, ListPart, ListRequest)
+WORDS = (Here, Waiting, Withdraw, Bye, News, Fetch, ListNumber, ListAsk, ListPart, ListRequest, Echoed, Passed)
 
 FURTHER = "it is in a later round"
 
@@ -79,11 +83,13 @@ class Inbox:
         handovers: Handovers | None = None,
         last_round: Callable[[NodeName], int] | None = None,
         lists: ListDoor | None = None,
+        witness: Witness | None = None,
     ) -> None:
         """`on_here`: called when a neighbour says that it plays, after which round, and whether it was away. `on_work`:
         called with each neighbour that sends a vote, an announcement or parameters of its own. `handovers`: None where
         this node neither gives nor gets a state. `last_round`: the last round that a peer plays; by default that of
-        all. `lists`: takes messages about the members' list; None: there is none."""
+        all. `lists`: takes messages about the members' list; None: there is none. `witness`: of signed ballots;
+        None: ballots are not signed."""
         # Messages by what became of them: an Arrival, or the reason of a refusal.
         self.arrivals: Counter[str] = Counter()
         self._roster = roster
@@ -100,6 +106,7 @@ class Inbox:
         self._handovers = handovers
         self._last_round = last_round or (lambda _: rounds)
         self._lists = lists
+        self._witness = witness
 
     def allow(self, limits: Limits) -> None:
         """The members have changed, and with them the length of the longest frame."""
@@ -178,13 +185,20 @@ class Inbox:
             case Bye():
                 self._roster[peer].said_goodbye(finished=message.round >= self._last_round(peer))
                 self._waits.will_not_come(peer, "it left")
+            case _:
+                return self._pass_in(peer, message)
+        return Arrival.RECORDED
+
+    def _pass_in(self, peer: NodeName, message: Message) -> Arrival:
+        """What is for another part of the node, where it has this part."""
+        match message:
             case Fetch() | State() | Piece() if self._handovers is not None:
                 return self._handovers.receive(peer, message)
             case ListNumber() | ListAsk() | ListPart() | ListRequest() if self._lists is not None:
                 return self._lists(peer, message)
-            case _:
-                raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
-        return Arrival.RECORDED
+            case Signed() | Echoed() | Passed() if self._witness is not None:
+                return self._witness.receive(peer, message)
+        raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
 
     # --- votes and parameters
 
@@ -205,6 +219,8 @@ class Inbox:
             wanted = self._waits.wants(origin, Stage.VOTE, (vote.round, 0))
             labels = self._labels(vote.round) if wanted and self._ballots.needs_labels else None
             item = self._ballots.decode(vote.ballot, labels) if wanted else None
+            if self._witness is not None and origin == via:
+                self._witness.heard(origin, vote.round, vote.ballot)
         return self._arrive(origin, Stage.VOTE, vote.round, 0, item, raw, via)
 
     def _arrive(

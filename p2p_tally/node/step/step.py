@@ -27,11 +27,12 @@ from p2p_tally.node.step.presence import Attendance
 from p2p_tally.node.step.relay import RelayedVotes
 from p2p_tally.node.step.votes import DirectVotes, VoteMessage, VoteRoute
 from p2p_tally.node.step.waits import Waits
+from p2p_tally.node.step.witness import Witness
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.majority import Behind, Voice
-from p2p_tally.protocol.messages import Hello, Stage
+from p2p_tally.protocol.messages import Hello, Stage, Vote
 from p2p_tally.protocol.peers import Event, Roster
 from p2p_tally.protocol.scores import Score
 from p2p_tally.topologies import Epochs, Topology
@@ -72,12 +73,14 @@ class Step:
         least_present: int | None = 1,
         handovers: Handovers | None = None,
         lists: ListDoor | None = None,
+        witness: Witness | None = None,
     ) -> None:
         """`least_present`: with fewer members, own included, it pauses before a round; None: a majority, and two."""
         self._name = name
         self._federation = federation
         self._ballots = ballots
         self._listed = lists is not None
+        self._witness = witness
         self._topology = topology
         self._transport = transport
         self._position = position
@@ -137,6 +140,7 @@ class Step:
             handovers,
             lambda peer: topology.last_round(peer, federation.rounds),
             lists,
+            witness,
         )
 
     def _make_notices(self, outbox: Outbox, quiet: bool) -> Notices | None:
@@ -210,6 +214,8 @@ class Step:
         await self.have_links(round)
         voters = self.votes.voters(round)
         self.votes.send(round, own)
+        if self._witness is not None and isinstance(own, Vote):
+            self._witness.sent(round, own.ballot)
         heard = await self.gather(Stage.VOTE, round, 0, voters)
         if self.waits.usual is not None:
             self._deadlines.observe(self.waits.usual)
@@ -276,6 +282,8 @@ class Step:
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
         self.votes.link_up(peer)
+        if self._witness is not None:
+            self._witness.link_up(peer)
         playing, known = self._position.playing or self._is_joining, self.roster[peer]
         # If the graph changes, links are made by the schedule: then neither end has missed anything.
         scheduled = playing and self.plan is not None and known.is_there
