@@ -14,6 +14,7 @@ Nothing outside changes before the result is adopted.
 
 import hashlib
 import logging
+import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.feedback import NAME_BYTES, ErrorFeedback
 from p2p_tally.node.merges.contributions import PLAIN, Contribution, make_contribution
 from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
-from p2p_tally.protocol.changes import ChangeFormat, fits
+from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.masks import to_mask
 from p2p_tally.protocol.messages import Announce, Shard, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
@@ -77,7 +78,7 @@ class RobustReduce:
         base = b"" if self._feedback is None else self._feedback.name
         exchanged = Runs(self._peers, round)
         heard = await exchanged.announce(others, Announce(round, to_mask(present, members), base))
-        if not fits(vector):
+        if not math.isfinite(bounds.length(vector)):
             # The others must not wait for what this node cannot send.
             self._peers.outbox.broadcast(heard, Withdraw(round))
             return FAILED._replace(alone=not heard)
