@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 
 # How often a merge is tried, each time without those that spoiled the last try.
 MOST_TRIES = 3
-# For how many deadlines a member that says that it waits too gets more time: little if all have just been in step, more
-# if it may itself wait for one that sends nothing.
-SOON, LATER = 0.75, 2.0
+# For how many deadlines a member that says that it waits too gets more time. Contributions do not depend on others'.
+# Means wait for contributions, and what comes then for means: each must outlast the one before.
+FOR_RUNS, FOR_MEANS, FOR_WORDS = 0.25, 0.75, 1.25
 # Bytes from which the places follow that a member asks about.
 SEED = 16
 
@@ -141,7 +141,7 @@ class Circle:
         for exchange in range(count):
             part = number * MOST_EXCHANGES + exchange
             self.peers.outbox.broadcast(others, Shard(self.round, stage, part, agreement.message(exchange)))
-            came = await self.peers.gather(stage, self.round, part, others, LATER if exchange else SOON)
+            came = await self.peers.gather(stage, self.round, part, others, FOR_WORDS)
             said = {self.names.index(peer): data for peer, data in came.items()}
             for place, error in agreement.receive(exchange, said).items():
                 self.peers.refuse(self.names[place], error)
@@ -151,7 +151,7 @@ class Circle:
         """Send each of these members a message of a check. Returns theirs, which must be as long."""
         for peer, data in messages.items():
             self.peers.outbox.broadcast([peer], Shard(self.round, Stage.CHECK, part, data))
-        came = await self.peers.gather(Stage.CHECK, self.round, part, messages, LATER)
+        came = await self.peers.gather(Stage.CHECK, self.round, part, messages, FOR_WORDS)
         for peer in [peer for peer, data in came.items() if len(data) != len(messages[peer])]:
             self.accuse(peer, f"a check of {len(came[peer])} bytes instead of {len(messages[peer])}", "shape")
             del came[peer]
@@ -182,7 +182,7 @@ class Try:
             if 0 <= step - 1 < len(mine):
                 run, part = mine[step - 1], first + step - 1
                 owed = dict.fromkeys(givers, run)
-                parts = await self._exchanged.collect(Stage.SCATTER, part, owed, own.read, SOON)
+                parts = await self._exchanged.collect(Stage.SCATTER, part, owed, own.read, FOR_RUNS)
                 parts[name] = own.own(run)
                 givers = self._judged(parts)
                 mean = own.reduce(run, [parts[peer] for peer in circle.names if peer in parts])
@@ -191,7 +191,7 @@ class Try:
                     digests[name].update(own.result[run].data)
             if step >= 2:
                 owed = {peer: self._cut[peer][step - 2] for peer in owners if step - 2 < len(self._cut[peer])}
-                collected = await self._exchanged.collect(Stage.GATHER, first + step - 2, owed, own.read, LATER)
+                collected = await self._exchanged.collect(Stage.GATHER, first + step - 2, owed, own.read, FOR_MEANS)
                 for peer, part_of in collected.items():
                     own.take(owed[peer], part_of)
                     digests[peer].update(own.result[owed[peer]].data)
