@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 MOST_TRIES = 3
 # For how many deadlines a member that says that it waits too gets more time. Contributions do not depend on others'.
 # Means wait for contributions, and what comes then for means: each must outlast the one before.
-FOR_RUNS, FOR_MEANS, FOR_WORDS = 0.25, 0.75, 1.25
+FOR_RUNS, FOR_MEANS, FOR_WORDS = 0.75, 1.25, 2.0
 # Bytes from which the places follow that a member asks about.
 SEED = 16
 
@@ -85,7 +85,8 @@ class RobustReduce:
         circle = Circle(self._peers, round, members, rule)
         wanted = [name, *(peer for peer in heard if peer in present)]
         own_roll = to_mask(wanted, members) + base
-        said = await circle.agree(Stage.ROLL, 0, own_roll, list(heard))
+        # Also with who was not heard: it may have announced itself to others, who wait for it.
+        said = await circle.agree(Stage.ROLL, 0, own_roll, others if heard else [])
         rolls = [roll if len(roll) == len(own_roll) else b"" for roll in said]
         width = len(own_roll) - len(base)
         names = [members[place] for place in verdicts.taking_part([roll[:width] for roll in rolls])]
