@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 # A contribution may be so many times as long as the judge's own, or as the members' median, whichever is longer. Honest
-# members were at most 2.3 times as long (docs/decisions/0032-merges-that-bear-liars.md).
+# members were at most 1.6 times as long (docs/decisions/0032-merges-that-bear-liars.md).
 TIMES = 8.0
 # Shorter runs are not judged: a few values of an honest member may well be many times another's. The rule bears them.
 LEAST = 64

@@ -14,6 +14,7 @@ Nothing outside changes before the result is adopted.
 
 import hashlib
 import logging
+import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,6 @@ from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.feedback import NAME_BYTES
 from p2p_tally.node.merges.contributions import Contribution, Sources
 from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
-from p2p_tally.protocol.changes import fits
 from p2p_tally.protocol.masks import to_mask
 from p2p_tally.protocol.messages import Announce, Shard, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 
 # How often a merge is tried, each time without those that spoiled the last try.
 MOST_TRIES = 3
-# For how many deadlines a member that says that it waits too gets more time: little if all have just been in step, more
-# if it may itself wait for one that sends nothing.
-SOON, LATER = 0.75, 2.0
+# For how many deadlines a member that says that it waits too gets more time. Contributions do not depend on others'.
+# Means wait for contributions, and what comes then for means: each must outlast the one before.
+FOR_RUNS, FOR_MEANS, FOR_WORDS = 0.75, 1.25, 2.0
 # Bytes from which the places follow that a member asks about.
 SEED = 16
 
@@ -75,14 +75,15 @@ class RobustReduce:
         base = self._sources.name
         exchanged = Runs(self._peers, round)
         heard = await exchanged.announce(others, Announce(round, to_mask(present, members), base))
-        if not fits(vector):
+        if not math.isfinite(bounds.length(vector)):
             # The others must not wait for what this node cannot send.
             self._peers.outbox.broadcast(heard, Withdraw(round))
             return FAILED._replace(alone=not heard)
         circle = Circle(self._peers, round, members, rule)
         wanted = [name, *(peer for peer in heard if peer in present)]
         mask = to_mask(wanted, members)
-        said = await circle.agree(Stage.ROLL, 0, mask + base, list(heard))
+        # Also with who was not heard: it may have announced itself to others, who wait for it.
+        said = await circle.agree(Stage.ROLL, 0, mask + base, others if heard else [])
         width = len(mask)
         rolls = [roll if len(roll) >= width else b"" for roll in said]
         names = [members[place] for place in verdicts.taking_part([roll[:width] for roll in rolls])]
@@ -139,7 +140,7 @@ class Circle:
         for exchange in range(count):
             part = number * MOST_EXCHANGES + exchange
             self.peers.outbox.broadcast(others, Shard(self.round, stage, part, agreement.message(exchange)))
-            came = await self.peers.gather(stage, self.round, part, others, LATER if exchange else SOON)
+            came = await self.peers.gather(stage, self.round, part, others, FOR_WORDS)
             said = {self.names.index(peer): data for peer, data in came.items()}
             for place, error in agreement.receive(exchange, said).items():
                 self.peers.refuse(self.names[place], error)
@@ -149,7 +150,7 @@ class Circle:
         """Send each of these members a message of a check. Returns theirs, which must be as long."""
         for peer, data in messages.items():
             self.peers.outbox.broadcast([peer], Shard(self.round, Stage.CHECK, part, data))
-        came = await self.peers.gather(Stage.CHECK, self.round, part, messages, LATER)
+        came = await self.peers.gather(Stage.CHECK, self.round, part, messages, FOR_WORDS)
         for peer in [peer for peer, data in came.items() if len(data) != len(messages[peer])]:
             self.accuse(peer, f"a check of {len(came[peer])} bytes instead of {len(messages[peer])}", "shape")
             del came[peer]
@@ -180,7 +181,7 @@ class Try:
             if 0 <= step - 1 < len(mine):
                 run, part = mine[step - 1], first + step - 1
                 owed = dict.fromkeys(givers, run)
-                parts = await self._exchanged.collect(Stage.SCATTER, part, owed, own.read, SOON)
+                parts = await self._exchanged.collect(Stage.SCATTER, part, owed, own.read, FOR_RUNS)
                 parts[name] = own.own(run)
                 givers = self._judged(parts)
                 mean = own.reduce(run, [parts[peer] for peer in circle.names if peer in parts])
@@ -189,7 +190,7 @@ class Try:
                     digests[name].update(own.result[run].data)
             if step >= 2:
                 owed = {peer: self._cut[peer][step - 2] for peer in owners if step - 2 < len(self._cut[peer])}
-                collected = await self._exchanged.collect(Stage.GATHER, first + step - 2, owed, own.read, LATER)
+                collected = await self._exchanged.collect(Stage.GATHER, first + step - 2, owed, own.read, FOR_MEANS)
                 for peer, part_of in collected.items():
                     own.take(owed[peer], part_of)
                     digests[peer].update(own.result[owed[peer]].data)
