@@ -54,6 +54,7 @@ class Peers(NamedTuple):
     refuse: Callable[[NodeName, PeerError], None]  # counts and logs an error of a peer
     least: Callable[[int], int] = lambda _round: 1  # the least number of participants in a merge of a round
     members: Callable[[int], bytes] | None = None  # digest of the members of a round, where there is a members' list
+    merges_with: Callable[[NodeName], bool] = lambda _: True  # False: this node does not merge with that peer
 
 
 def members_digest(topology: Topology) -> Callable[[int], bytes]:
@@ -79,7 +80,7 @@ class Runs:
             # It has not heard of a change of members, or this node has not: they do not merge in this round.
             self._peers.refuse(peer, PeerError(f"round {self._round} with other members", reason="members"))
             del heard[peer]
-        return heard
+        return {peer: said for peer, said in heard.items() if self._peers.merges_with(peer)}
 
     async def send(self, stage: Stage, part: int, data: Iterable[tuple[NodeName, bytes]]) -> None:
         """Send a run to each peer. Concurrently, so that a slow peer does not delay the others."""
