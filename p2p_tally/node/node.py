@@ -83,26 +83,16 @@ class Node:
         deadlines = deadlines or Deadlines()
         handovers = Handovers(name, topology, self.position, state_size(learner))
         self.step = Step(
-            name,
-            self.federation,
-            topology,
-            transport,
-            self.outbox,
-            self.position,
-            self.ballots,
-            learner.probes.labels_of,
-            deadlines,
-            clock,
-            least_present,
-            handovers,
-            lists,
-            witness,
-        )
+            name, self.federation, topology, transport, self.outbox, self.position, self.ballots,
+            learner.probes.labels_of, deadlines, clock, least_present, handovers, lists, witness,
+        )  # fmt: skip
         step, outbox = self.step, self.outbox
         self.handover = Handover(name, learner, topology, self.position, step, handovers, outbox, compute, deadlines)
         self.poll = Poll(name, learner, topology, step, self.ballots, quorum)
         signed = None if lists is None else members_digest(topology)
-        peers = Peers(name, step.roster, outbox, step.gather, step.inbox.refuse, step.attendance.least, signed)
+        peers = Peers(
+            name, step.roster, outbox, step.gather, step.inbox.refuse, step.attendance.least, signed, step.merges_with
+        )
         outer = OuterState(learner.handed_over(), self.position)
         self.exchange = make_exchange(self.federation, topology, peers, learner.feedback, outer)
         self._recorder = recorder

@@ -90,7 +90,7 @@ class Runs:
             # It has not heard of a change of members, or this node has not: they do not merge in this round.
             self._peers.refuse(peer, PeerError(f"round {self._round} with other members", reason="members"))
             del heard[peer]
-        return heard
+        return {peer: said for peer, said in heard.items() if self._peers.merges_with(peer)}
 
     async def send(self, stage: Stage, part: int, data: Iterable[tuple[NodeName, bytes]]) -> None:
         """Send a run to each peer. Concurrently, so that a slow peer does not delay the others."""

@@ -304,6 +304,9 @@ class Step:
         self.waits.pass_time()
         return {name: peer.score for name, peer in self.roster.items()}
 
+    def merges_with(self, peer: NodeName) -> bool:
+        return self.roster[peer].score.merged
+
     def why_closed(self, peer: NodeName) -> str:
         """Why there may be no link to this peer now; empty: there may."""
         if peer not in self.roster:
