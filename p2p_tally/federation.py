@@ -8,18 +8,18 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
+from p2p_tally.defence_options import DefenceOptions
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import digest
 from p2p_tally.option_types import MAX_CLASSES, METHOD_NAMES, Augmentation, ModelOption, ProbeLabels, SourceOption
 from p2p_tally.options import option
 from p2p_tally.own_objects import import_object
-from p2p_tally.voting_options import VotingOptions
 
 # Peers show each other values up to this length; of a longer one its digest.
 SHOWN = 200
 
 
-class Federation(VotingOptions):
+class Federation(DefenceOptions):
     """One learning problem and the way the peers go about it. Values of None follow from the others."""
 
     # What they learn

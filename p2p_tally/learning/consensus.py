@@ -30,6 +30,13 @@ LEAST_CAST = 2
 NO_LABEL = -100
 
 
+def votes_of(answer: Answer) -> np.ndarray:
+    """The class that an answer puts first for each probe [P]."""
+    if isinstance(answer, tuple):
+        return answer[0][:, 0].astype(np.int64)
+    return (answer.argmax(-1) if answer.ndim == 2 else answer).astype(np.int64)
+
+
 def tally(votes: np.ndarray, classes: int, weights: np.ndarray | None = None) -> np.ndarray:
     """Votes [N, P] as a histogram [P, C] whose rows sum to 1.
 

@@ -1,6 +1,7 @@
 """From a federation's options to what its nodes learn from: shards, probes, test set, and a learner for each node."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -202,11 +203,11 @@ def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
     return model
 
 
-def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
-    """The learner of one node: its own initialisation, its own shard."""
+def make_learner(task: Task, name: NodeName, rank: int, device: str, make: Callable[..., Learner] = Learner) -> Learner:
+    """The learner of one node: its own initialisation, its own shard. `make`: another kind of learner."""
     model = make_model(task, name, rank)
     _try_out(model, task, shown(of_rank(task.federation, rank).model))
-    return Learner(
+    return make(
         name,
         task.federation,
         model,

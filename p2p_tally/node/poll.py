@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 
 from p2p_tally.ids import NodeName, in_order
-from p2p_tally.learning.consensus import Answer, beyond_chance, counts, measure
-from p2p_tally.learning.learner import Learner, votes_of
+from p2p_tally.learning.consensus import Answer, beyond_chance, counts, measure, votes_of
+from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.schedule import Channel, channel_opens, quorum, sends_ballots, with_agreement, with_quorum
 from p2p_tally.learning.voting.reliability import weighs_by_reliability
 from p2p_tally.node.step.step import Step

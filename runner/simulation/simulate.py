@@ -14,6 +14,9 @@ from typing import Any, Protocol
 
 import torch
 
+from p2p_tally.attacks.board import Board
+from p2p_tally.attacks.kinds import check_attacks, liars
+from p2p_tally.attacks.liar import needs_board
 from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSettings
 from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.learning.graph import make_topology
@@ -21,8 +24,9 @@ from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.schedule import evaluates
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.learning.start import check_frozen, frozen_tensors
+from p2p_tally.node.conduct import Conduct
 from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
-from p2p_tally.node.node import Node
+from p2p_tally.node.node import Node, compute_here
 from p2p_tally.node.reports import RoundReport
 from p2p_tally.runner.runs.folder import RunFolder
 from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
@@ -91,6 +95,7 @@ def _simulate(
     device = pick_device(settings.device)
     names = [str(name) for name in ranked_names(federation.nodes)]
     engine_name = _choose_engine(settings.engine, task, device)
+    check_attacks(task.federation, "stacked" if engine_name == "stacked" else "exact", task.classes)
     engine: Engine = (
         Stacked(task, topology, device, threads) if engine_name == "stacked" else Exact(task, topology, device)
     )
@@ -166,14 +171,27 @@ class Exact:
 
     def __init__(self, task: Task, topology: Topology, device: str) -> None:
         self.names = ranked_names(task.federation.nodes)
-        self.learners = [make_learner(task, name, rank, device) for rank, name in enumerate(self.names)]
-        if task.federation.merge_every:
-            check_frozen(task.federation, (frozen_tensors(learner.model) for learner in self.learners))
+        federation = task.federation
+        board = Board(self.names[: federation.nodes - liars(federation)])
+        conducts = [Conduct(federation, rank, board) for rank in range(federation.nodes)]
+        self.learners = [
+            make_learner(task, name, rank, device, conducts[rank].make_learner) for rank, name in enumerate(self.names)
+        ]
+        if federation.merge_every:
+            check_frozen(federation, (frozen_tensors(learner.model) for learner in self.learners))
         self.recorder = LockstepRecorder(dict(zip(self.names, self.learners, strict=True)), topology)
         network = MemoryNetwork()
         self.nodes = [
-            Node(name, learner, topology, MemoryTransport(network, name), self.recorder)
-            for name, learner in zip(self.names, self.learners, strict=True)
+            Node(
+                name,
+                learner,
+                topology,
+                MemoryTransport(network, name),
+                self.recorder,
+                board.compute(name) if needs_board(federation) else compute_here,
+                make_outbox=conduct.make_outbox(learner, topology),
+            )
+            for name, learner, conduct in zip(self.names, self.learners, conducts, strict=True)
         ]
 
     def play(self, lines: RoundLog) -> None:

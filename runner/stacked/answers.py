@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from p2p_tally.learning.answers import votes
-from p2p_tally.learning.consensus import Answer, measure
-from p2p_tally.learning.learner import votes_of
+from p2p_tally.learning.consensus import Answer, measure, votes_of
 from p2p_tally.learning.member_changes import changes_members
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.objectives import blended_target

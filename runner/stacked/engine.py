@@ -46,6 +46,7 @@ from p2p_tally.runner.simulation.checkpoints import EngineState
 from p2p_tally.runner.stacked.answers import Answers
 from p2p_tally.runner.stacked.batched_model import layers_of
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
+from p2p_tally.runner.stacked.lies import StackedLies
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.runner.stacked.peers import Peers
 from p2p_tally.topologies import Topology
@@ -81,6 +82,7 @@ class Stacked:
         self.topology = topology
         self.clock = clock
         self.stack = Peers(task, device, threads)
+        self.lies = StackedLies(self.federation, self.stack.blocks)
         self.names = self.stack.names
         self.device = self.stack.device
         self.ballots = ballot_format(self.federation, task.probes.votes_per_round, task.classes)
@@ -241,7 +243,7 @@ class Stacked:
 
     def _look(self, r: int, voting: np.ndarray) -> list[Tensor]:
         x, _ = self.task.probes.sample(r)
-        return self.stack.each(lambda block: block.look(x, _some(voting[block.rows])))
+        return self.lies.answered(r, self.stack.each(lambda block: block.look(x, _some(voting[block.rows]))))
 
     def _with_votes(
         self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray, logits: list[Tensor]
@@ -313,7 +315,7 @@ class Stacked:
     def _merge(self, graph: Neighbourhoods, r: int) -> bool:
         """Merge; False where it was not completed."""
         self.merged_at = r
-        parameters, there = self.stack.parameters, graph.there
+        parameters, there = self.lies.contributed(r, self.stack.parameters), graph.there
         average: Tensor | None  # [N, W] or [1, W]
         kept = None
         if merge_ring(self.federation, self.topology, r) is not None:
@@ -332,7 +334,7 @@ class Stacked:
             lambda block: block.merge(average[block.rows] if len(average) > 1 else average, _some(there[block.rows]))
         )
         if self.coded is not None and kept is not None:
-            self.coded.settle(parameters[int(there.argmax())], kept, there)
+            self.coded.settle(self.stack.parameters[int(there.argmax())], kept, there)
         return True
 
 
