@@ -100,6 +100,16 @@ def lies_of(federation: Federation, rank: int, about: About) -> list[Attack]:
     return [one for one in found if one.kind.about is about and rank >= federation.nodes - one.count]
 
 
+def knows_others(federation: Federation) -> bool:
+    """Whether some liar must know what honest members answer or contribute."""
+    return any(attack.kind.knows_others for attack in attacks(federation))
+
+
+def withholds(federation: Federation) -> bool:
+    """Whether messages may be missing: withheld, or not sent because two peers were told different things."""
+    return any(attack.kind.about is About.MESSAGES for attack in attacks(federation))
+
+
 def draw_seed(federation: Federation, rank: int, round: int) -> int:
     """The seed of what a liar draws in a round."""
     return derive_seed(federation.seed, "attack", rank, round)

@@ -9,8 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from p2p_tally.attacks import answers, vectors
-from p2p_tally.attacks.kinds import About, attacks, draw_seed, lies_of
-from p2p_tally.config import Federation
+from p2p_tally.attacks.kinds import About, draw_seed, lies_of
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Learner
 
@@ -66,8 +65,3 @@ class Liar(Learner):
     def merge(self, average: np.ndarray, kept: np.ndarray | None = None) -> None:
         super().merge(average, kept)
         self._merged = [self.parameters.export().copy()]
-
-
-def needs_board(federation: Federation) -> bool:
-    """Whether some liar must know what honest members answer or contribute."""
-    return any(attack.kind.knows_others for attack in attacks(federation))

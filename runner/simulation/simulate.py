@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from p2p_tally.attacks.board import Board
-from p2p_tally.attacks.kinds import check_attacks, liars
-from p2p_tally.attacks.liar import needs_board
+from p2p_tally.attacks.kinds import check_attacks, knows_others, liars, withholds
 from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSettings
 from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.learning.graph import make_topology
@@ -28,12 +27,14 @@ from p2p_tally.node.conduct import Conduct
 from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node, compute_here
 from p2p_tally.node.reports import RoundReport
+from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.runner.runs.folder import RunFolder
 from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
 from p2p_tally.runner.runs.round_lines import OnLine, RoundLog
 from p2p_tally.runner.runs.run import Run, cell_name
 from p2p_tally.runner.simulation.checkpoints import EngineState, Resumable, RunCheckpoints, checkpoints_of
 from p2p_tally.runner.simulation.event_loop import run_to_end
+from p2p_tally.runner.simulation.virtual_time import VirtualTimeLoop
 from p2p_tally.runner.stacked.engine import Stacked, is_faster
 from p2p_tally.topologies import Topology
 from p2p_tally.tracking.services import check_installed
@@ -180,6 +181,9 @@ class Exact:
         if federation.merge_every:
             check_frozen(federation, (frozen_tensors(learner.model) for learner in self.learners))
         self.recorder = LockstepRecorder(dict(zip(self.names, self.learners, strict=True)), topology)
+        # Where messages may never come, deadlines must pass; they pass when nobody has anything left to do.
+        falters = withholds(federation)
+        self._make_loop = VirtualTimeLoop if falters else asyncio.new_event_loop
         network = MemoryNetwork()
         self.nodes = [
             Node(
@@ -188,7 +192,8 @@ class Exact:
                 topology,
                 MemoryTransport(network, name),
                 self.recorder,
-                board.compute(name) if needs_board(federation) else compute_here,
+                board.compute(name) if knows_others(federation) else compute_here,
+                deadlines=Deadlines(fixed=1.0) if falters else None,
                 make_outbox=conduct.make_outbox(learner, topology),
             )
             for name, learner, conduct in zip(self.names, self.learners, conducts, strict=True)
@@ -196,7 +201,7 @@ class Exact:
 
     def play(self, lines: RoundLog) -> None:
         self.recorder.begin(lines)
-        run_to_end(self._play())
+        run_to_end(self._play(), self._make_loop)
 
     async def _play(self) -> None:
         for node in self.nodes:  # all can be reached before the first frame is sent
