@@ -19,3 +19,21 @@ class DefenceOptions(VotingOptions):
         group="Measuring",
         pattern=rf"^{ATTACK}(,{ATTACK})*$",
     )
+    exam: int = option(
+        0,
+        "a voter whose votes are worse than chance in too many rounds loses weight: judged by labelled probes, else by "
+        "the node's own votes, trusted as far as K examples of its own that it does not train on allow; 0: nobody does",
+        "a whole number from 0",
+        metavar="K",
+        group="Votes",
+        ge=0,
+    )
+    robust_soft: str | None = option(
+        None,
+        "methods that send probabilities: the mean leaves out the F smallest and the F largest for each class",
+        "trim:F with a whole number F",
+        metavar="trim:F",
+        group="Some methods",
+        agreed=True,
+        pattern=r"^trim:\d{1,9}$",
+    )

@@ -183,10 +183,10 @@ class Federation(DefenceOptions):
 
         Where members do not change, nothing is said of that; a long list of changes is told by its digest."""
         values = {name: getattr(self, name) for name in type(self).model_fields if self.about(name)["agreed"]}
-        for name in ("join", "leave"):
-            change = values.pop(name)
-            if change is not None:
-                values[name] = change if len(change) <= SHOWN else digest(change.encode())[:16]
+        for name in ("join", "leave", "robust_soft"):
+            given = values.pop(name)
+            if given is not None:
+                values[name] = given if len(given) <= SHOWN else digest(given.encode())[:16]
         return values | {"method": self._agreed_method()}
 
     def _agreed_method(self) -> str:

@@ -68,6 +68,7 @@ class Learner:
         normalise: Normalise | None = None,
         augment: Augment | None = None,
         about: About | None = None,
+        exam: Examples | None = None,
     ) -> None:
         self.about = about
         self.federation = federation
@@ -91,7 +92,7 @@ class Learner:
         self.anchor = start.clone() if self.method.proximal else None  # [W]
         self.merge_step = self.method.merge_step(start, federation)
         self.feedback = ErrorFeedback(start, begin_alike(federation)) if sends_changes(federation) else None
-        self.voter = Voter(federation, classes, self.device)
+        self.voter = Voter(federation, classes, self.device, exam)
         self._local_loss = local_loss(private, classes, federation.balance, self.device)
         self.batches = torch.Generator().manual_seed(derive_seed(federation.seed, "batches", name))
         self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
@@ -116,6 +117,7 @@ class Learner:
 
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
+        self.voter.examine(round, self.log_probabilities)
         seen, _ = self._look_at_probes(round)
         return self.answer(round, self.voter.calibrated(seen.detach()))
 

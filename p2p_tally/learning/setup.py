@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -25,6 +25,7 @@ from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.schedule import begin_alike, resolve
 from p2p_tally.learning.start import choose_trained, same_values, warm_start
 from p2p_tally.learning.start_file import check_start_file, start_file
+from p2p_tally.learning.voting.examiner import set_exams
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Task:
     shards: list[Examples]
     probes: ProbePool
     test: Examples
+    exams: list[Examples | None] = field(default_factory=list)  # of each node; none where --exam sets nothing apart
     normalise: Normalise | None = None
     augment: Augment | None = None
     tokenizer: Path | None = None  # of text
@@ -89,7 +91,8 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
             "%d of %d probes are in the test set too: accuracies will flatter", seen_in_test, len(probes.examples)
         )
     try_method(federation, source.classes)
-    shards, how = cut(private, federation.partition, federation.nodes, federation.seed)
+    whole, how = cut(private, federation.partition, federation.nodes, federation.seed)
+    shards, exams = set_exams(federation, whole, probes.labelled)
     return Task(
         federation=federation.model_copy(update={"partition": how}),
         classes=source.classes,
@@ -98,6 +101,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         shards=shards,
         probes=probes,
         test=test,
+        exams=exams,
         normalise=normalise,
         augment=_augmentation(federation, source),
         tokenizer=source.tokenizer if isinstance(source, TextSource) else None,
@@ -219,6 +223,7 @@ def make_learner(task: Task, name: NodeName, rank: int, device: str, make: Calla
         normalise=task.normalise,
         augment=task.augment,
         about=about_model(task, rank),
+        exam=task.exams[rank] if task.exams else None,
     )
 
 

@@ -242,6 +242,7 @@ class Stacked:
         return [known[opened] if here else CLOSED for opened, here in zip(self.warmup, there, strict=True)]
 
     def _look(self, r: int, voting: np.ndarray) -> list[Tensor]:
+        self.answers.examine(r, voting)
         x, _ = self.task.probes.sample(r)
         return self.lies.answered(r, self.stack.each(lambda block: block.look(x, _some(voting[block.rows]))))
 
