@@ -4,7 +4,7 @@ A judge knows the class of a probe by its label. Without labels it goes by its o
 that: by K labelled examples of its own, which it does not train on and shows nobody. C classes, N voters, P probes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -57,6 +57,12 @@ class Judge:
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         self._bad = {int(voter): float(bad) for voter, bad in zip(state["voters"], state["bad"], strict=True)}
+
+
+def by_majority(judgements: Sequence[Collection[int]]) -> list[int]:
+    """The ranks that most judges distrust; `judgements`: those that each does."""
+    named = {rank for judgement in judgements for rank in judgement}
+    return sorted(rank for rank in named if 2 * sum(rank in one for one in judgements) > len(judgements))
 
 
 def trust_in_own(said: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:

@@ -76,13 +76,13 @@ class Poll:
 
     def _log_change(self, before: dict[int, float], now: dict[int, float]) -> None:
         """Say whose votes no longer count, and whose do again."""
-        for rank in now.keys() - before.keys():
-            extra = {"event": "distrusted", "peer": self._topology.members[rank]}
-            log.warning(
-                "worse than chance in %.0f %% of its rounds: its votes lose weight", 100 * now[rank], extra=extra
-            )
-        for rank in before.keys() - now.keys():
-            log.info("its votes count again", extra={"event": "trusted-again", "peer": self._topology.members[rank]})
+        for rank in sorted(now.keys() ^ before.keys()):
+            peer = self._topology.members[rank]
+            if rank in before:
+                log.info("the votes of %s count again", peer, extra={"event": "trusted-again", "peer": peer})
+                continue
+            text = "worse than chance in %.0f %% of its rounds: the votes of %s lose weight"
+            log.warning(text, 100 * now[rank], peer, extra={"event": "distrusted", "peer": peer})
 
     def _by_option(
         self,

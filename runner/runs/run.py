@@ -53,6 +53,7 @@ class Run:
     folder: Path | None = None
     provenance: Provenance = field(default_factory=Provenance)
     wire_bytes: float | None = None  # with TCP and IP headers, mean over peers; None where nothing crossed a network
+    distrusted: list[str] | None = None  # voters that most honest nodes distrust at the end; None: nobody judges
     model_files: list[bytes] = field(default_factory=list, repr=False)  # of a run without a folder, where they would be
 
     @property
@@ -124,8 +125,9 @@ class Run:
         }
 
     def _lies(self) -> dict[str, Any]:
-        """Where members lie: how, and who. Accuracies over peers are then those of the honest ones."""
-        return {} if self.honest == len(self.names) else {"attack": self.federation.attack, "liars": self.liars}
+        """Where members lie: how, and who; accuracies are then those of the honest. And whom most do not trust."""
+        lies = {} if self.honest == len(self.names) else {"attack": self.federation.attack, "liars": self.liars}
+        return lies if self.distrusted is None else {**lies, "distrusted": self.distrusted}
 
     def _by_model(self, tail: np.ndarray) -> dict[str, Any]:
         """Where the peers hold different models: tail accuracy of each, and the parameters of each peer's."""

@@ -17,6 +17,7 @@ import torch
 from p2p_tally.attacks.board import Board
 from p2p_tally.attacks.kinds import check_attacks, knows_others, liars, withholds
 from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSettings
+from p2p_tally.defence.exam import by_majority
 from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.learner import Learner
@@ -52,6 +53,10 @@ class Engine(Resumable, Protocol):
 
     def play(self, lines: RoundLog) -> None:
         """All rounds, or those after the restored one; a line for each evaluated round."""
+        ...
+
+    def distrusted(self, honest: int) -> list[int]:
+        """The ranks that most of the first `honest` peers do not trust as voters."""
         ...
 
     def peers(self) -> Iterable[Learner]:
@@ -147,6 +152,8 @@ def _finished(run: Run, engine: Engine, seconds: float) -> Run:
         else:
             learner.save_model(run.folder / f"{name}.safetensors")
     provenance = replace(run.provenance, parameters=one_or_each(sizes))
+    distrusted = [run.names[rank] for rank in engine.distrusted(run.honest)]
+    run = replace(run, distrusted=distrusted if run.federation.exam else None)
     return replace(run, parameters_sha256=digests, seconds=seconds, provenance=provenance, model_files=models)
 
 
@@ -213,6 +220,9 @@ class Exact:
 
     def peers(self) -> Iterable[Learner]:
         return self.learners
+
+    def distrusted(self, honest: int) -> list[int]:
+        return by_majority([learner.voter.distrusted for learner in self.learners[:honest]])
 
     def state(self) -> EngineState:
         tensors = {

@@ -110,6 +110,9 @@ class Stacked:
                 self._play(r, lines)
                 self.round = r
 
+    def distrusted(self, honest: int) -> list[int]:
+        return [] if self.answers.judges is None else self.answers.judges.distrusted(honest)
+
     def peers(self) -> Iterator[Learner]:
         """Each peer's model in turn, in one learner."""
         return self.stack.learners()

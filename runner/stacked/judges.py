@@ -8,6 +8,7 @@ from copy import deepcopy
 import numpy as np
 from torch import Tensor
 
+from p2p_tally.defence.exam import by_majority
 from p2p_tally.learning.voting.examiner import Examiner
 from p2p_tally.runner.stacked.listeners import Heard
 from p2p_tally.runner.stacked.peers import Peers
@@ -49,9 +50,7 @@ class Judges:
 
     def distrusted(self, honest: int) -> list[int]:
         """The ranks that most of the first `honest` peers do not trust."""
-        judges = self._judges[:honest]
-        each = [set(judge.judgement.distrusted()) for judge in judges]
-        return [rank for rank in range(self._nodes) if 2 * sum(rank in one for one in each) > len(judges)]
+        return by_majority([judge.judgement.distrusted() for judge in self._judges[:honest]])
 
     def state(self) -> dict[str, Tensor]:
         each = (judge.state for judge in self._judges)
