@@ -35,7 +35,9 @@ LAYERS = {
     "p2p_tally.topologies": "topologies",
     "p2p_tally.trust": "trust",
     "p2p_tally.tracking": "tracking",
+    "p2p_tally.attacks": "attacks",
     "p2p_tally.config": "base",
+    "p2p_tally.defence_options": "base",
     "p2p_tally.errors": "base",
     "p2p_tally.federation": "base",
     "p2p_tally.files": "base",
@@ -52,8 +54,9 @@ LAYERS = {
 BELOW = {
     "facade": {"base"},  # what is heavier it loads when it is asked for
     "cli": {"facade", "runner", "node", "page", "learning", "protocol", "topologies", "trust", "base"},
-    "runner": {"node", "page", "learning", "protocol", "defence", "topologies", "tracking", "base"},
-    "node": {"page", "learning", "protocol", "defence", "topologies", "tracking", "trust", "base"},
+    "runner": {"attacks", "node", "page", "learning", "protocol", "defence", "topologies", "tracking", "base"},
+    "node": {"attacks", "page", "learning", "protocol", "defence", "topologies", "tracking", "trust", "base"},
+    "attacks": {"learning", "protocol", "base"},
     "page": {"base"},
     "learning": {"defence", "topologies", "base"},
     "protocol": {"topologies", "base"},

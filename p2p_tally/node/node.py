@@ -19,7 +19,7 @@ from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import Channel, channel, evaluates, merge_is_due, waits_for_half
 from p2p_tally.node.formats import ballot_format
 from p2p_tally.node.handover import Handover, state_size
-from p2p_tally.node.links.outbox import Outbox
+from p2p_tally.node.links.outbox import MakeOutbox, Outbox
 from p2p_tally.node.links.transport import Clock, Transport
 from p2p_tally.node.merges.choice import make_exchange
 from p2p_tally.node.merges.exchange import Peers, members_digest
@@ -68,6 +68,7 @@ class Node:
         least_present: int | None = 1,
         lists: ListDoor | None = None,
         witness: Witness | None = None,
+        make_outbox: MakeOutbox = Outbox,
     ) -> None:
         self.name = name
         self.learner = learner
@@ -79,7 +80,7 @@ class Node:
         self.position = Position(self.federation, topology.last_round(name, self.federation.rounds))
         self.ledger = Ledger()
         self.ballots = ballot_format(self.federation, learner.probes.votes_per_round, learner.classes)
-        self.outbox = Outbox(name, transport, self.ledger)
+        self.outbox = make_outbox(name, transport, self.ledger)
         deadlines = deadlines or Deadlines()
         handovers = Handovers(name, topology, self.position, state_size(learner))
         self.step = Step(
@@ -174,7 +175,7 @@ class Node:
         if by_clock:
             self.step.check(r)
         await self.step.have_links(r)
-        merged = await self.exchange.merge(r, self.learner.export())
+        merged = await self.exchange.merge(r, await self.compute(self.learner.contribution, r))
         self.step.leave_if_others_left(r)
         if merged.alone and not by_clock:
             # The others saw other votes, or merged while this node was away: it tries again in the next round.

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from p2p_tally.config import Federation
-from p2p_tally.learning.consensus import Answer
-from p2p_tally.learning.learner import votes_of
+from p2p_tally.learning.consensus import Answer, votes_of
 from p2p_tally.learning.methods import method_of
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.node import Node

@@ -23,6 +23,7 @@ from p2p_tally.learning.architectures import items_of
 from p2p_tally.learning.graph import check_graph, make_topology
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
+from p2p_tally.node.conduct import daemon_conduct
 from p2p_tally.node.formats import ballot_format, check_sendable, message_limits
 from p2p_tally.node.links.addresses import Address
 from p2p_tally.node.links.known_graph import NEIGHBOURS, KnownGraph
@@ -106,6 +107,7 @@ class Daemon:
                 "of which it takes its own"
             )
         self.task = self._prepare(federation)
+        self.conduct = daemon_conduct(self.task, settings.rank, self.name, self.topology)
         self.learner = self._learner()
         self.folder = settings.out or Path("runs") / file_name(self.name)
         self.fields = self._fields()
@@ -142,6 +144,7 @@ class Daemon:
             least_present=self._least_present(),
             lists=self.lists,
             witness=self.witness,
+            make_outbox=self.conduct.make_outbox(self.learner, self.topology),
         )
         self.metrics.registry.register(NodeCollector(self.node, self.transport, self.metrics))
         self.startup = Startup(
@@ -184,7 +187,8 @@ class Daemon:
         return Deadlines(fixed, automatic=fixed is None, longest=longest, bounds_slow=slow)
 
     def _learner(self) -> Learner:
-        return make_learner(self.task, self.name, self.settings.rank or 0, pick_device(self.settings.device))
+        rank, device = self.settings.rank or 0, pick_device(self.settings.device)
+        return make_learner(self.task, self.name, rank, device, self.conduct.make_learner)
 
     def _fields(self) -> tuple[tuple[str, str], ...]:
         """The values that every neighbour must share with this node, and those that it is only told."""
