@@ -5,8 +5,9 @@
 
 A schedule is a federation (method, graph, merges, links plain or by keys) and faults at rounds of it: `faults/plan.py`
 makes it from the seed and its number. Most run their daemons in one process, over real sockets and through a proxy;
-kill -9, SIGSTOP and full disks have a process for each node. After each: nobody hangs, all finish, no model is a mixture of two
-merges, all that merged last have the same model, all bytes are in the ledgers, and no log has a fault of the program.
+kill -9, SIGSTOP and full disks have a process for each node. After each: nobody hangs, all finish, no model is a mix
+of two merges, all that merged last have the same model, all bytes are in the ledgers, and no log has a fault of the
+program.
 
 Each schedule is a line of JSON in --out; with --resume those that are there are not run again. A campaign fails if a
 schedule does, or if a kind of fault has happened in fewer than --least of them.
@@ -15,12 +16,15 @@ schedule does, or if a kind of fault has happened in fewer than --least of them.
 import argparse
 import json
 import logging
+import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +59,21 @@ def play(schedule: Schedule) -> dict[str, Any]:
         "wrong": wrong,
         "seconds": round(time.monotonic() - started, 2),
     }
+
+
+def play_all(schedules: list[Schedule], jobs: int) -> Iterator[dict[str, Any]]:
+    """Their lines as they are done. With several jobs each has processes of its own: schedules mostly wait."""
+    if jobs == 1:
+        yield from map(play, schedules)
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _be_quiet) as pool:
+        for done in as_completed([pool.submit(play, schedule) for schedule in schedules]):
+            yield done.result()
+
+
+def _be_quiet() -> None:
+    """Warnings of daemons are judged, and not shown."""
+    logging.lastResort = None
 
 
 def summary(lines: list[dict[str, Any]], least: int) -> tuple[str, bool]:
@@ -101,11 +120,15 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the number of the first schedule")
     parser.add_argument("--only", type=int, help="this schedule, and no other")
     parser.add_argument("--out", type=Path, default=Path("runs/chaos.jsonl"))
+    parser.add_argument("--jobs", type=int, default=1, help="schedules at a time")
     parser.add_argument("--resume", action="store_true", help="go on with the campaign in --out")
     parser.add_argument("--least", type=int, default=LEAST, help="in how many schedules each kind must happen")
     parser.add_argument("--log", action="store_true", help="what the daemons of this process say")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO if arguments.log else logging.CRITICAL)
+    if not arguments.log:
+        _be_quiet()
+    else:
+        logging.basicConfig(level=logging.INFO)
     if arguments.only is not None:
         line = play(make_schedule(arguments.seed, arguments.only))
         print(json.dumps(line, indent=1))
@@ -115,15 +138,14 @@ def main() -> None:
         arguments.out.unlink(missing_ok=True)
     done = read_lines(arguments.out, arguments.seed)
     numbers = range(arguments.first, arguments.first + arguments.count)
+    schedules = [make_schedule(arguments.seed, number) for number in numbers if number not in done]
     with arguments.out.open("a") as file:
-        for number in numbers:
-            if number in done:
-                continue
-            line = done[number] = play(make_schedule(arguments.seed, number))
+        for line in play_all(schedules, arguments.jobs):
+            done[line["number"]] = line
             file.write(json.dumps(line) + "\n")
             file.flush()
             for wrong in line["wrong"]:
-                print(f"{number}: {wrong:.300}", flush=True)
+                print(f"{line['number']}: {wrong:.300}", flush=True)
     text, good = summary([done[number] for number in numbers], arguments.least)
     print(text)
     sys.exit(0 if good else 1)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from faults import laws
+from faults.network import mend_network, strike_network
 from faults.plan import DEADLINE, NETWORK, Fault, Schedule
 from faults.proxy import Proxy, listener
 from faults.watching import Clock, Errors, Records
@@ -146,7 +147,7 @@ class Inside:
         if fault.kind in NETWORK:
             strike_network(self.proxy, fault)
             await asyncio.sleep(fault.seconds)
-            self.proxy.mend()
+            mend_network(self.proxy, fault)
         elif fault.kind == "clock":
             self._clock.ahead = 3600.0 * fault.amount
             await asyncio.sleep(fault.seconds)
@@ -210,28 +211,6 @@ class Inside:
             digests = {name: result["parameters_sha256"] for name, result in self.results.items()}
             wrong += laws.same_end(digests, last)
         return wrong
-
-
-def strike_network(proxy: Proxy, fault: Fault) -> None:
-    traffic = proxy.traffic[fault.node, fault.other]
-    match fault.kind:
-        case "cut":
-            proxy.cut(fault.node, fault.other)
-        case "one-way":
-            traffic.held.clear()
-        case "delay":
-            traffic.delay = fault.amount
-        case "slow":
-            traffic.rate = fault.amount
-        case "duplicate":
-            traffic.repeated = int(fault.amount)
-        case "reorder":
-            traffic.swapped = int(fault.amount)
-        case "corrupt" if fault.amount > 0:
-            traffic.changed = int(fault.amount)
-        case "corrupt":
-            traffic.damaged = int(-fault.amount)
-            traffic.changed = int(-fault.amount) if not proxy.framed else 0
 
 
 def _loop(schedule: Schedule) -> Callable[[], asyncio.AbstractEventLoop]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from faults import laws
-from faults.inside import strike_network
+from faults.network import mend_network, strike_network
 from faults.plan import DEADLINE, NETWORK, Fault, Schedule
 from faults.proxy import Proxy, listener
 from p2p_tally.ids import ranked_names
@@ -61,6 +61,7 @@ class NodeProcess:
         self._servers: list[asyncio.Server] = []
         self._open = 0  # streams of processes that have not come to their end
         self._all_read = asyncio.Event()
+        self._gone = asyncio.Event()  # the process has ended
 
     @property
     def pid(self) -> int:
@@ -73,6 +74,9 @@ class NodeProcess:
             self._servers.append(await asyncio.start_unix_server(partial(self._read, take), path, limit=1 << 22))
         self.process = _CONTEXT.Process(target=play_node, args=(arguments, *paths), daemon=True)
         await asyncio.to_thread(self.process.start)
+        loop, sentinel, gone = asyncio.get_running_loop(), self.process.sentinel, asyncio.Event()
+        self._gone = gone
+        loop.add_reader(sentinel, lambda: (gone.set(), loop.remove_reader(sentinel)))
 
     async def _read(
         self, take: Callable[[str], None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -107,13 +111,8 @@ class NodeProcess:
 
     async def ended(self) -> int:
         """Wait for the end of the process. Returns its exit code."""
-        gone = asyncio.Event()
-        loop, process = asyncio.get_running_loop(), self.process
-        loop.add_reader(process.sentinel, gone.set)
-        try:
-            await gone.wait()
-        finally:
-            loop.remove_reader(process.sentinel)
+        process, gone = self.process, self._gone
+        await gone.wait()
         process.join()
         return int(process.exitcode)
 
@@ -204,7 +203,7 @@ class Outside:
         if fault.kind in NETWORK:
             strike_network(self.proxy, fault)
             await asyncio.sleep(fault.seconds)
-            self.proxy.mend()
+            mend_network(self.proxy, fault)
         elif node.result is None and node.process.is_alive() and fault.node not in self._away:
             await {"kill": self._kill, "stop": self._stop, "full-disk": self._fill}[fault.kind](node, fault.seconds)
 
@@ -255,7 +254,7 @@ class Outside:
                 merged_last.append(name)
             wrong += self._booked(name, result)
         exact = options.get("topology", "mesh") == "mesh" or options.get("merge_over") == "ring"
-        if exact and options["method"] != "diloco":
+        if exact and options.get("method") != "diloco":
             wrong += laws.same_end(digests, merged_last)
         return wrong
 

@@ -14,7 +14,7 @@ OUTSIDE = ("kill", "stop", "full-disk")
 KINDS = (*INSIDE, *OUTSIDE)
 
 # One schedule of so many has processes.
-PROCESSES_EVERY = 12
+PROCESSES_EVERY = 20
 
 DEADLINE = 0.8  # seconds
 LONGEST = 2.0  # deadlines that a fault lasts
@@ -79,7 +79,7 @@ def make_schedule(seed: int, number: int) -> Schedule:
     options |= rng.choice(FEDERATIONS)
     if options.get("topology") == "ring":
         options["nodes"] = max(4, options["nodes"])
-    turns = rng.choice((60, 90)) if processes else rng.choice((4, 6))
+    turns = rng.choice((40, 60)) if processes else rng.choice((4, 6))
     options["rounds"] = options["merge_every"] * max(2, turns // options["merge_every"] * (1 if processes else 3))
     options["eval_every"] = 1 if processes else options["rounds"]
     options.pop("labels", None)
@@ -89,7 +89,7 @@ def make_schedule(seed: int, number: int) -> Schedule:
 def _faults(rng: random.Random, processes: bool, secure: bool, options: dict[str, Any]) -> list[Fault]:
     kinds = [rng.choice(_inside(secure)) for _ in range(rng.choice((1, 1, 2, 3)))]
     if processes:
-        kinds = [*rng.sample(OUTSIDE, rng.choice((1, 2, 3))), *(kind for kind in kinds if kind in NETWORK)]
+        kinds = [*rng.sample(OUTSIDE, rng.choice((2, 3))), *(kind for kind in kinds if kind in NETWORK)]
     return sorted((_fault(rng, kind, options) for kind in kinds), key=lambda fault: fault.round)
 
 

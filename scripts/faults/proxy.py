@@ -19,7 +19,7 @@ Pair = tuple[str, str]
 
 CHUNK = 16 * 1024
 HANDSHAKE = 2  # the first frames of a link, hello and welcome: faults come after them
-SWAP_SECONDS = 0.05  # a frame that is held back for the next one does not wait longer
+SWAP_SECONDS = 0.5  # a frame that is held back for the next one does not wait longer
 
 
 @dataclass
