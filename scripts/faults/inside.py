@@ -17,6 +17,7 @@ from faults.plan import DEADLINE, NETWORK, Fault, Schedule
 from faults.proxy import Proxy, listener
 from faults.watching import Clock, Errors, Records
 from p2p_tally.config import DaemonSettings, Federation
+from p2p_tally.defence.rule import rule_for
 from p2p_tally.ids import ranked_names
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol import frames
@@ -203,7 +204,9 @@ class Inside:
         if exact:
             wrong += laws.one_result_a_round(records)
         damaged = bool(self.fired["corrupt"]) and not self.schedule.secure
-        if options.merge_precision == "float32" and not options.merge_top_k and not damaged and not self.restarted:
+        linear = options.merge_precision == "float32" and not options.merge_top_k
+        linear = linear and rule_for(options.robust_merge, options.nodes) is None
+        if linear and not damaged and not self.restarted:
             wrong += laws.whole_merges(records, self.records.given)
         wrong += laws.finite({name: daemon.learner.export() for name, daemon in self.daemons.items()})
         if exact and options.method != "diloco":

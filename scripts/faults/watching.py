@@ -5,8 +5,10 @@ import gc
 import logging
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,7 +76,10 @@ class Errors(logging.Handler):
             self.found.append(f"{record.name}: {record.getMessage()} {_last_line(record.exc_info)}")
 
     def in_loop(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.found.append(f"event loop: {context.get('message')} {context.get('exception')!r}")
+        error = context.get("exception")
+        frames = traceback.extract_tb(error.__traceback__)[-4:] if error is not None else []
+        where = ", ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)
+        self.found.append(f"event loop: {context.get('message')} {error!r} at {where}")
 
     def unraisable(self, what: Any) -> None:
         self.found.append(f"unraisable: {what.exc_value!r} in {what.object!r}")

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from p2p_tally.errors import PeerError, TrustError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.addresses import Address
+from p2p_tally.node.links.security import key_shown
 from p2p_tally.node.membership.home import Home
 from p2p_tally.node.membership.points import reached
 from p2p_tally.node.membership.roll import Roll
-from p2p_tally.trust.certificates import asking, key_of
+from p2p_tally.trust.certificates import asking
 from p2p_tally.trust.changes import canonical, sign
 from p2p_tally.trust.identity import NEXT_FILE, load_identity
 from p2p_tally.trust.keys import check_signature, read_base64
@@ -179,7 +180,7 @@ class CatchingUp:
         async with asyncio.timeout(SECONDS):
             reader, writer = await asyncio.open_connection(address.host, address.port, ssl=asking())
             try:
-                shown = key_of(writer.get_extra_info("ssl_object").getpeercert(binary_form=True)) or b""
+                shown = key_shown(writer) or b""
                 body = canonical(vars(self._signed(shown, want, first, brought)))
                 head = f"POST {PATH} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n\r\n"
                 reached("sending catch-up")
