@@ -255,7 +255,7 @@ def test_a_campaign_goes_on_where_it_ended(
 
 def small_schedule(processes: bool, *faults: Fault, secure: bool = False, **options: Any) -> Schedule:
     values = {"nodes": 3, "merge_every": 3, "warmup": 0, "local_steps": 1, "batch": 8, "rounds": 9, "eval_every": 9}
-    return Schedule(0, 1, processes, secure, {**values, **options}, list(faults))
+    return Schedule(0, 1, processes, secure, {**values, **options}, list(faults), waits=True)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -24,10 +25,10 @@ from typing import Any
 from faults import laws
 from faults.network import mend_network, strike_network
 from faults.plan import DEADLINE, NETWORK, Fault, Schedule
-from faults.proxy import Proxy, listener
+from faults.proxy import Proxy
 from p2p_tally.ids import ranked_names
 
-PATIENCE = 240.0
+PATIENCE = 120.0  # seconds in which no node says anything
 _ROUND = re.compile(r" round (\d+)")  # in a line of a log
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["faults.preloaded"])
@@ -139,14 +140,13 @@ class Outside:
         self.schedule = schedule
         self._folder = folder
         self.names = [str(name) for name in ranked_names(schedule.options["nodes"])]
-        sockets = {name: listener() for name in self.names}
-        self.ports = {name: found.getsockname()[:2] for name, found in sockets.items()}
-        for found in sockets.values():
-            found.close()
+        self.ports = {name: ("127.0.0.1", free_port()) for name in self.names}
         self.proxy = Proxy(self.ports, random.Random(f"proxy/{schedule.seed}/{schedule.number}"), schedule.framed)
         self.nodes = {name: NodeProcess(name, folder, self._has_come) for name in self.names}
         self.fired: Counter[str] = Counter()
         self.killed: set[str] = set()
+        self.too_late: set[str] = set()  # who came back when the others had finished
+        self.full: set[str] = set()  # whose disk is full
         self.codes: dict[str, int] = {}
         self.wrong: list[str] = []
         self._due = list(schedule.faults)
@@ -157,6 +157,7 @@ class Outside:
         options = {"topology": "mesh", **self.schedule.options}
         named = {"name": name, "rank": self.names.index(name), "listen": "{}:{}".format(*self.ports[name])}
         named |= {"peers": ",".join(f"{peer}={self.proxy.address(name, peer)}" for peer in self.names if peer != name)}
+        named |= {"least-present": len(self.names)} if self.schedule.waits else {}
         named |= {"out": self._folder, "barrier-timeout": DEADLINE, "checkpoint-every": 2, "device": "cpu"}
         values = {**{key.replace("_", "-"): value for key, value in options.items()}, **named}
         return ["node", "--json", *(f"--{key}={value}" for key, value in values.items()), *(["--resume"] * resume)]
@@ -166,10 +167,11 @@ class Outside:
         try:
             for name, node in self.nodes.items():
                 await node.start(self._arguments(name, resume=False))
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._watch())
                 for name in self.names:
-                    self.codes[name] = await self._code(name)
-        except TimeoutError:
+                    group.create_task(self._wait_for(name))
+        except* TimeoutError:
             left = [f"{name} after round {self.nodes[name].round}" for name in self.names if name not in self.codes]
             self.wrong.append("hangs: " + ", ".join(left))
         finally:
@@ -182,14 +184,33 @@ class Outside:
             await self.proxy.close()
         self.fired += self.proxy.fired()
 
-    async def _code(self, name: str) -> int:
-        while True:
-            process = self.nodes[name].process
-            code = await self.nodes[name].ended()
+    async def _wait_for(self, name: str) -> None:
+        """The end of the last process of a node."""
+        node = self.nodes[name]
+        while name not in self.codes:
+            process = node.process
+            code = await node.ended()
             if name in self._away:
                 await self._away[name].wait()
-            elif self.nodes[name].process is process:
-                return code
+            elif node.process is process:
+                self.codes[name] = code
+
+    async def _watch(self) -> None:
+        """Raise a TimeoutError if nobody says anything for long. One that was killed, and that came back after the
+        others had finished, waits for them: it is asked to stop."""
+        said, since = -1, time.monotonic()
+        while len(self.codes) < len(self.names):
+            await asyncio.sleep(0.5)
+            now = sum(len(node.log) for node in self.nodes.values())
+            if now != said:
+                said, since = now, time.monotonic()
+            left = [name for name in self.names if name not in self.codes]
+            if time.monotonic() > since + PATIENCE:
+                raise TimeoutError
+            if time.monotonic() > since + 2 * DEADLINE + 5 and set(left) <= self.killed - set(self._away):
+                for name in set(left) - self.too_late:
+                    self.too_late.add(name)
+                    os.kill(self.nodes[name].pid, signal.SIGTERM)
 
     # --- faults
 
@@ -229,11 +250,13 @@ class Outside:
         node.spoils.clear()
         soft, hard = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (0, hard))
+        self.full.add(node.name)
         await node.spoils.wait()
         self.fired["full-disk"] += 1
         await asyncio.sleep(seconds / 4)
         if node.process.is_alive():
             resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (soft, hard))
+            self.full.discard(node.name)
 
     # --- what is found
 
@@ -246,7 +269,11 @@ class Outside:
             if name not in self.codes:
                 continue
             result = node.result
-            if self.codes[name] or result is None or not result["finished"]:
+            if name in self.too_late and self.codes[name] == 0:
+                continue
+            # A model that could not be written, because the disk is full at the end, is code 1.
+            good = self.codes[name] == 0 or (self.codes[name] == 1 and name in self.full)
+            if not good or result is None or not result["finished"]:
                 wrong.append(f"{name} ended with code {self.codes[name]}: {node.log[-300:]}")
                 continue
             digests[name] = result["parameters_sha256"]
@@ -266,6 +293,15 @@ class Outside:
         taken, connections = sum(link.taken for link in links), sum(link.connections for link in links)
         most = int(result["framed_bytes"]) + connections * 4 * laws.UPGRADE
         return [] if taken <= most else [f"{name} sent {taken} bytes and booked {result['framed_bytes']}"]
+
+
+def free_port() -> int:
+    """A port that nobody listens at, below those that the kernel gives to connections: it is bound again and again."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
 
 
 def _state(pid: int) -> str:

@@ -68,6 +68,7 @@ class Schedule:
     secure: bool  # links by keys
     options: dict[str, Any]  # of the federation
     faults: list[Fault] = field(default_factory=list)
+    waits: bool = False  # all wait for one that was killed; otherwise a majority goes on
 
     @property
     def framed(self) -> bool:
@@ -87,7 +88,8 @@ def make_schedule(seed: int, number: int) -> Schedule:
     options["rounds"] = options["merge_every"] * max(2, turns // options["merge_every"] * (1 if processes else 3))
     options["eval_every"] = 1 if processes else options["rounds"]
     options.pop("labels", None)
-    return Schedule(seed, number, processes, secure, options, _faults(rng, processes, secure, options))
+    faults = _faults(rng, processes, secure, options)
+    return Schedule(seed, number, processes, secure, options, faults, processes and rng.random() < 0.6)
 
 
 def _faults(rng: random.Random, processes: bool, secure: bool, options: dict[str, Any]) -> list[Fault]:
