@@ -123,13 +123,9 @@ class Daemon:
         self.metrics = Metrics()
         self.listeners = self._listeners(on_line, keep_record)
         self.recorder = DaemonRecorder(
-            self.learner,
-            self.checkpoints,
-            self._checkpoint_every(),
-            self.metrics,
-            lambda: self.transport.kernel_total().wire_sent,
-            self.listeners.tell,
-        )
+            self.learner, self.checkpoints, self._checkpoint_every(), self.metrics,
+            lambda: self.transport.kernel_total().wire_sent, self.listeners.tell,
+        )  # fmt: skip
         deadlines = self._deadlines()
         self.node = Node(
             self.name,
