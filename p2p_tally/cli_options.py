@@ -16,7 +16,7 @@ from p2p_tally.cli_help import completer
 from p2p_tally.config import Federation, Settings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.json_lines import json_value, write_line
-from p2p_tally.options import Options
+from p2p_tally.options import SEVERAL, Options
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def takes_options(
         }
 
         def wrapper(**values: Any) -> None:
-            given = {name: values.pop(name) for name in fields if name in values}
+            given = {name: _joined(values.pop(name)) for name in fields if name in values}
             command(given={key: value for key, value in given.items() if value is not None}, **values)
 
         parameters = [
@@ -88,6 +88,11 @@ def takes_options(
     return decorate
 
 
+def _joined(value: Any) -> Any:
+    """One text of what was given several times; None of what was not given."""
+    return (",".join(value) or None) if isinstance(value, list) else value
+
+
 def _annotation(name: str, about: dict[str, Any], show_default: bool) -> Any:
     """A switch for yes or no; otherwise text, which the model reads, so that a bad value gets its one-line message."""
     flag, panel = _flag(name), about["group"] or None
@@ -98,8 +103,9 @@ def _annotation(name: str, about: dict[str, Any], show_default: bool) -> Any:
     help = about["meaning"]
     if show_default and about["default"] not in (None, ""):
         help += f" [default: {about['default']}]"
+    several = str(about["metavar"]).endswith(SEVERAL)  # then the option may also be given several times
     return Annotated[
-        str | None,
+        list[str] | None if several else str | None,
         typer.Option(flag, metavar=about["metavar"], help=help, rich_help_panel=panel, autocompletion=completer(name)),
     ]
 

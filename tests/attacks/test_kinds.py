@@ -1,7 +1,9 @@
 """What --attack accepts, and who lies by it."""
 
+from pathlib import Path
+
 import pytest
-from conftest import small
+from conftest import in_process, small
 
 from p2p_tally.attacks.kinds import KINDS, About, attacks, check_attacks, liars, lies_of
 from p2p_tally.errors import ConfigError
@@ -63,3 +65,11 @@ def test_what_a_method_or_an_engine_cannot_do_is_refused() -> None:
 def test_the_form_is_checked_with_the_other_options() -> None:
     with pytest.raises(ConfigError, match="--attack flip: accepted is KIND:COUNT"):
         type(small()).parse({"attack": "flip"})
+
+
+def test_the_option_may_be_given_several_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = ["--attack", "lie:1", "--attack", "flip:1", "--out", str(tmp_path / "run")]
+    code, _, said = in_process(["simulate", "--nodes", "4", *given], monkeypatch, capsys)
+    assert code == 2 and "--attack lie:1: no such kind" in said
