@@ -48,6 +48,7 @@ from p2p_tally.runner.stacked.batched_model import layers_of
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.runner.stacked.peers import Peers
+from p2p_tally.runner.stacked.survey import Surveyor
 from p2p_tally.topologies import Topology
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class Stacked:
         self.device = self.stack.device
         self.ballots = ballot_format(self.federation, task.probes.votes_per_round, task.classes)
         self.answers = Answers(task, self.stack, self.ballots)
+        self.surveyor = Surveyor(task, self.stack)
         self.coded = None
         self.merge_format = merge_format(self.federation)
         if sends_changes(self.federation):
@@ -199,11 +201,10 @@ class Stacked:
         if not evaluates(self.federation, r):
             lines.book(sent, seconds)
             return
-        evaluations = [found if here else None for found, here in zip(self.stack.evaluate(), graph.there, strict=True)]
+        survey = self.surveyor.survey(lines.probes, graph.there)
         watch.lap("evaluate")
         lines.book(sent, seconds)
-        logs = self.stack.measured(lines.probes, lambda logits: logits.log_softmax(1).mT.contiguous().cpu())
-        lines.write(r, evaluations, merged, graph.present(self.stack.by_rank(logs)))  # [n, P, C]
+        lines.write(r, survey, merged)
 
     def _graph(self, r: int) -> tuple[Neighbourhoods, Neighbourhoods]:
         """The neighbourhoods over links, for merges, and those within so many hops, for tallies."""
