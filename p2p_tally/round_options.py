@@ -157,6 +157,17 @@ class RoundOptions(Options):
         group="Merges",
         agreed=True,
     )
+    robust_merge: str = option(
+        "auto",
+        "the mean that a merge takes, so that members that lie cannot spoil it: without the F smallest and F largest "
+        "values, the median, or others; with neighbours, how far each can pull is limited; off: the plain mean; auto: "
+        "trim:F for one liar in five members, and off with at most four members",
+        "off, auto, median, clip, trim:F or nnm-trim:F, where F liars are borne; a whole number from 1",
+        metavar="RULE",
+        group="Merges",
+        agreed=True,
+        pattern=r"^(off|auto|median|clip|(nnm-)?trim:[1-9][0-9]{0,4})$",
+    )
     start: Start = option(
         "auto",
         "parameters that the peers begin with: own: each its own; common: all the same; auto: common where peers "

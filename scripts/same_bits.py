@@ -25,7 +25,7 @@ GRAPHS: tuple[dict[str, Any], ...] = (
     {"topology": "gossip", "degree": 4},
     {"topology": "one-peer-exponential"},
 )
-SIZE = {"nodes": 8, "rounds": 12, "warmup": 2, "merge_every": 4, "local_steps": 2, "batch": 8}
+SIZE = {"nodes": 8, "rounds": 12, "warmup": 2, "merge_every": 4, "local_steps": 2, "batch": 8, "robust_merge": "off"}
 # Options that change a round or its bytes, besides method, graph and merges.
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"topology": "ring", "hops": 2},

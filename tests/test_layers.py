@@ -30,6 +30,7 @@ LAYERS = {
     "p2p_tally.page": "page",
     "p2p_tally.learning": "learning",
     "p2p_tally.protocol": "protocol",
+    "p2p_tally.defence": "defence",
     "p2p_tally.topologies": "topologies",
     "p2p_tally.trust": "trust",
     "p2p_tally.tracking": "tracking",
@@ -50,11 +51,12 @@ LAYERS = {
 BELOW = {
     "facade": {"base"},  # what is heavier it loads when it is asked for
     "cli": {"facade", "runner", "node", "page", "learning", "protocol", "topologies", "trust", "base"},
-    "runner": {"node", "page", "learning", "protocol", "topologies", "tracking", "base"},
-    "node": {"page", "learning", "protocol", "topologies", "tracking", "trust", "base"},
+    "runner": {"node", "page", "learning", "protocol", "defence", "topologies", "tracking", "base"},
+    "node": {"page", "learning", "protocol", "defence", "topologies", "tracking", "trust", "base"},
     "page": {"base"},
-    "learning": {"topologies", "base"},
+    "learning": {"defence", "topologies", "base"},
     "protocol": {"topologies", "base"},
+    "defence": {"base"},
     "topologies": set(),
     "tracking": {"base"},
     "trust": {"base"},
@@ -70,6 +72,7 @@ BANNED = {
     "protocol": NETWORK | CLOCK | {"torch", "threading", "random"},
     "learning": NETWORK,
     "page": {"torch", "time", "datetime"},
+    "defence": NETWORK | CLOCK | {"torch", "random"},
     "topologies": NETWORK | CLOCK | {"torch"},
     "trust": NETWORK | {"time", "torch"},
     "base": NETWORK | CLOCK | {"torch"},
@@ -169,7 +172,19 @@ def test_the_walker_sees_this_project() -> None:
 
 
 def test_the_layers_are_in_the_order_of_the_architecture() -> None:
-    order = ["cli", "runner", "node", "page", "learning", "protocol", "topologies", "tracking", "trust", "base"]
+    order = [
+        "cli",
+        "runner",
+        "node",
+        "page",
+        "learning",
+        "protocol",
+        "defence",
+        "topologies",
+        "tracking",
+        "trust",
+        "base",
+    ]
     for layer, below in BELOW.items():
         assert layer == "facade" or below <= {*order[order.index(layer) + 1 :], "facade"}
     assert "protocol" not in BELOW["learning"] and "learning" not in BELOW["protocol"]

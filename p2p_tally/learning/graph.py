@@ -6,6 +6,7 @@ Knows no model and no data. Whether a graph of that name and size exists, `topol
 from collections.abc import Sequence
 
 from p2p_tally.config import Federation
+from p2p_tally.defence.rule import check_rule
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.member_changes import changes_members, member_epochs
@@ -39,6 +40,8 @@ def check_graph(federation: Federation, topology: Topology | None) -> None:
         raise ConfigError("--join and --leave: accepted with --topology, and all other members as --peers")
     if federation.merge_over == "ring":
         _check_ring(federation, topology)
+    if topology is not None and federation.merge_every != 0:
+        check_rule(federation.robust_merge, len(topology.members))
     if topology is not None and topology.is_complete() and not topology.varies:
         return
     _check_fading(federation, topology)
@@ -82,6 +85,11 @@ def _check_fading(federation: Federation, topology: Topology | None) -> None:
 def _check_ring(federation: Federation, topology: Topology | None) -> None:
     if federation.merge_precision != "float32" or federation.merge_top_k:
         raise ConfigError("--merge-over ring: accepted with --merge-precision float32 and without --merge-top-k")
+    if federation.robust_merge not in ("auto", "off"):
+        raise ConfigError(
+            f"--merge-over ring: what goes around are sums, which hide who said what, so --robust-merge "
+            f"{federation.robust_merge} is not possible; accepted is off (or auto, which is off there)"
+        )
     if topology is None:
         raise ConfigError(
             "--merge-over ring: accepted with --topology; a node that knows its neighbours only sees no ring"

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from p2p_tally.node.formats import format_since
+from p2p_tally.node.merges.contributions import Mean
 from p2p_tally.protocol.changes import ChangeFormat, fits
 from p2p_tally.protocol.segments import runs, segments
-from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 
 
 class CodedMerge:
@@ -28,9 +28,10 @@ class CodedMerge:
         """That of the next merge over a complete graph."""
         return format_since(self._base, self._format)
 
-    def mean(self, parameters: Tensor, there: np.ndarray) -> tuple[Tensor, np.ndarray] | None:
+    def mean(self, parameters: Tensor, there: np.ndarray, mean_of: Mean) -> tuple[Tensor, np.ndarray] | None:
         """The mean [1, W] over those who take part, and what rounding then keeps back at each of them [n, W]; None
-        where it cannot be coded. `there` [N]: who takes part."""
+        where it cannot be coded. `there` [N]: who takes part. `mean_of`: the mean of
+        the runs of all."""
         rows = slice(None) if there.all() else there  # a slice copies nothing
         vectors = parameters.cpu().numpy()[rows]
         nodes, width = vectors.shape
@@ -46,8 +47,7 @@ class CodedMerge:
                 own = kept[owner, run].copy()
                 kept[:, run] -= received
                 received[owner] = own  # it does not travel
-                mean = received.sum(0, dtype=np.float32)  # in order of name, as the rows are
-                mean /= np.float32(nodes)
+                mean = mean_of(list(received))  # in order of name, as the rows are
                 restored = format.rounded(mean)
                 kept[owner, run] = (mean - restored) * np.float32(nodes)
                 average[run] = self._base[run] + restored
@@ -69,13 +69,12 @@ class CodedMerge:
         self._base = state["merge.base"].numpy().copy()
         self._kept = state["merge.kept"].numpy().copy()
 
-    def mix(self, parameters: Tensor, graph: Neighbourhoods) -> Tensor | None:
-        """The means [N, W] with neighbours' rounded parameters. Each peer adds what rounding took from its own."""
+    def sent_to_neighbours(self, parameters: Tensor) -> Tensor | None:
+        """The parameters [N, W] as neighbours get them; None where they cannot be coded."""
         vectors = parameters.cpu().numpy()
         if not fits(vectors):
             return None
         rounded = np.empty_like(vectors)
         for run in runs(slice(0, vectors.shape[1])):
             rounded[:, run] = self._format.dense.rounded(vectors[:, run])
-        sent = torch.from_numpy(rounded).to(parameters.device)
-        return graph.mix(sent).add_(parameters - sent)
+        return torch.from_numpy(rounded).to(parameters.device)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from p2p_tally.ids import derive_seed, ranked_names
 from p2p_tally.learning.architectures import holders
-from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import (
@@ -46,6 +45,7 @@ from p2p_tally.runner.simulation.checkpoints import EngineState
 from p2p_tally.runner.stacked.answers import Answers
 from p2p_tally.runner.stacked.batched_model import layers_of
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
+from p2p_tally.runner.stacked.merging import averages
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.runner.stacked.peers import Peers
 from p2p_tally.runner.stacked.survey import Surveyor
@@ -315,16 +315,7 @@ class Stacked:
         """Merge; False where it was not completed."""
         self.merged_at = r
         parameters, there = self.stack.parameters, graph.there
-        average: Tensor | None  # [N, W] or [1, W]
-        kept = None
-        if merge_ring(self.federation, self.topology, r) is not None:
-            average = graph.mean_of_all(parameters)
-        elif self.coded is None or there.sum() == 1:  # a peer alone has nobody to send a change to
-            average = graph.mix(parameters)
-        elif graph.complete:
-            average, kept = self.coded.mean(parameters, there) or (None, None)
-        else:
-            average = self.coded.mix(parameters, graph)
+        average, kept = averages(parameters, graph, self.federation, self.topology, r, self.coded)
         if average is None or not torch.isfinite(average.sum()):
             # Nodes would refuse each other's vectors one by one. Here all peers merge, or none.
             log.warning("merge of round %d not completed: parameters are not finite", r)

@@ -157,6 +157,12 @@ class Neighbourhoods:
         mixed: Tensor = self._matrix(*self._edges, self._weights, vectors.device) @ vectors
         return mixed
 
+    def weighted(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Each peer's closed neighbourhood, in order of name, and the mixing weights in it."""
+        rows, columns = self._edges
+        for first, last in pairwise(np.searchsorted(rows, np.arange(self.nodes + 1))):
+            yield columns[first:last], self._weights[first:last]
+
     def mean_of_all(self, vectors: Tensor) -> Tensor:
         """The mean [1, W] of the vectors [N, W] of those who take part."""
         return self.present(vectors).mean(0, keepdim=True)

@@ -64,6 +64,9 @@ class GivenWeights:
     def weights(self, _member: str, _round: int) -> dict[NodeName, float]:
         return self._weights
 
+    def members_at(self, _round: int) -> list[NodeName]:
+        return list(self._weights)
+
 
 class Member:
     """A node of a merge, without a model."""

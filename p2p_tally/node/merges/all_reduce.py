@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from p2p_tally.defence.rule import rule_for
 from p2p_tally.ids import NodeName, in_order
+from p2p_tally.learning import merging
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.node.formats import format_since
-from p2p_tally.node.merges.contributions import PLAIN, Changes, Contribution, Parameters
+from p2p_tally.node.merges.contributions import PLAIN, Changes, Contribution, Mean, Parameters
 from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
 from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.masks import from_mask, to_mask
@@ -41,6 +43,7 @@ class AllReduce:
         format: ChangeFormat = PLAIN,
         feedback: ErrorFeedback | None = None,
         members: Callable[[int], list[NodeName]] | None = None,
+        robust_merge: str = "off",
     ) -> None:
         """With `feedback`, changes since its base are sent if all participants have that base; otherwise parameters.
         `members`: those of a round, in order of name; by default all that this node knows."""
@@ -48,6 +51,7 @@ class AllReduce:
         self._members = members or (lambda _: in_order([peers.name, *peers.roster]))
         self._format = format
         self._feedback = feedback
+        self._robust_merge = robust_merge
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
         """The mean over the members that take part: the same bits at each."""
@@ -67,22 +71,24 @@ class AllReduce:
         if taking_part == [name]:
             # The mean over one node is its own vector; `alone` says whether nobody else announced a merge.
             return Merged(vector, alone=not heard)
-        own_part = self._contribution(vector, [announced[peer].base for peer in taking_part])
+        rule = rule_for(self._robust_merge, len(members))
+        mean = merging.mean if rule is None else rule.mean
+        own_part = self._contribution(vector, [announced[peer].base for peer in taking_part], mean)
         result = FAILED if own_part is None else await self._reduce(exchanged, own_part, taking_part)
         if result.average is None:
             # The others must not wait for what this node will not send.
             outbox.broadcast([peer for peer in taking_part if peer != name], Withdraw(round))
         return result
 
-    def _contribution(self, vector: np.ndarray, bases: list[bytes]) -> Contribution | None:
+    def _contribution(self, vector: np.ndarray, bases: list[bytes], mean: Mean) -> Contribution | None:
         """What this node contributes. All participants decide the same, because they know the same announcements."""
         feedback = self._feedback
         if feedback is None:
-            return Parameters(vector)
+            return Parameters(vector, mean=mean)
         if set(bases) != {feedback.name}:
             log.info("bases differ: this merge sends whole parameters", extra={"event": "merge-whole"})
-            return Parameters(vector, feedback)
-        changes = Changes(vector, feedback, format_since(feedback.base, self._format))
+            return Parameters(vector, feedback, mean)
+        changes = Changes(vector, feedback, format_since(feedback.base, self._format), mean)
         return changes if changes.fits else None
 
     async def _reduce(self, exchanged: Runs, own: Contribution, members: list[NodeName]) -> Merged:

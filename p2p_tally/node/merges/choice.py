@@ -29,8 +29,8 @@ class ByGraph:
         self._topology = topology
         self._peers = peers
         coding = merge_format(federation)
-        self._among_all = AllReduce(peers, coding, feedback, self._members)
-        self._with_neighbours = Mixing(peers, topology, coding)
+        self._among_all = AllReduce(peers, coding, feedback, self._members, federation.robust_merge)
+        self._with_neighbours = Mixing(peers, topology, coding, federation.robust_merge)
 
     def _members(self, round: int) -> list[NodeName]:
         return in_order(NodeName(member) for member in self._topology.members_at(round))

@@ -3,7 +3,7 @@
 Both work run by run. A contribution belongs to one merge. Nothing outside it changes before the merge is complete.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,9 @@ from p2p_tally.node.merges.exchange import FAILED, Merged
 from p2p_tally.protocol.changes import ChangeFormat, fits
 
 PLAIN = ChangeFormat()
+
+# The mean of the participants' runs, in order of name.
+Mean = Callable[[Sequence[np.ndarray]], np.ndarray]
 
 
 class Contribution(Protocol):
@@ -52,7 +55,8 @@ class Contribution(Protocol):
 class Parameters:
     """Parameters in float32. With error feedback the residual is added to them, and the new residual is zero."""
 
-    def __init__(self, vector: np.ndarray, feedback: ErrorFeedback | None = None) -> None:
+    def __init__(self, vector: np.ndarray, feedback: ErrorFeedback | None = None, mean: Mean = merging.mean) -> None:
+        self._mean = mean
         self._vector = vector if feedback is None else vector + feedback.residual
         self._feeds_back = feedback is not None
         self._result = np.empty_like(vector)
@@ -70,7 +74,7 @@ class Parameters:
         return read_plain(data, count)
 
     def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> bytes | None:
-        self._result[run] = merging.mean(parts)
+        self._result[run] = self._mean(parts)
         if not np.isfinite(self._result[run]).all():  # NaN or an overflow: the others would refuse it
             return None
         return PLAIN.encode(self._result[run])
@@ -89,7 +93,10 @@ class Changes:
     times the rounding error of the mean as its residual, because the next sum is divided by n again.
     """
 
-    def __init__(self, vector: np.ndarray, feedback: ErrorFeedback, format: ChangeFormat) -> None:
+    def __init__(
+        self, vector: np.ndarray, feedback: ErrorFeedback, format: ChangeFormat, mean: Mean = merging.mean
+    ) -> None:
+        self._mean = mean
         self._format = format
         self._base = feedback.base
         # First the change; after a run is sent, what encoding lost of that run.
@@ -118,7 +125,7 @@ class Changes:
         return self._format.decode(data, count)
 
     def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> bytes | None:
-        mean = merging.mean(parts)
+        mean = self._mean(parts)
         if not fits(mean):
             return None
         data = self._format.encode(mean)

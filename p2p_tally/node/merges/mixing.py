@@ -1,11 +1,14 @@
 """Averages with the neighbours, if not all nodes are neighbours of each other. A peer sends degree x |W|.
 
 Neighbours exchange whole vectors and average them with the mixing weights of the graph. With a merge precision the
-parameters are rounded when they are sent.
+parameters are rounded when they are sent. With a robust rule, how far each neighbour can pull is limited (clipped
+gossip), and one that fails during the merge pulls no further.
 """
 
 import numpy as np
 
+from p2p_tally.defence.means import clipped_gossip
+from p2p_tally.defence.rule import rule_for
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning import merging
 from p2p_tally.node.merges.contributions import PLAIN, read_plain
@@ -19,8 +22,11 @@ from p2p_tally.topologies import Topology
 class Mixing:
     """The merges of one node over a sparse graph."""
 
-    def __init__(self, peers: Peers, topology: Topology, format: ChangeFormat = PLAIN) -> None:
+    def __init__(
+        self, peers: Peers, topology: Topology, format: ChangeFormat = PLAIN, robust_merge: str = "off"
+    ) -> None:
         self._peers = peers
+        self._robust_merge = robust_merge
         self._topology = topology
         self._format = format.dense  # parameters are sent, not changes
 
@@ -29,7 +35,7 @@ class Mixing:
 
         If a neighbour fails during the merge, the others still get all parameters of this node. With rounding the
         result is x + sum of weight x (rounded neighbour - rounded own). So what rounding takes from the values sent
-        stays in this node, and a merge does not change the mean over all peers.
+        stays in this node, and a merge of plain means does not change the mean over all peers.
         """
         name, coding = self._peers.name, self._format
         weights = {NodeName(peer): weight for peer, weight in self._topology.weights(name, round).items()}
@@ -42,6 +48,8 @@ class Mixing:
         partners = list(heard)
         closed = in_order([name, *partners])
         scale = 1.0 / sum(weights[peer] for peer in closed)
+        weights = {peer: weights[peer] * scale for peer in closed}
+        robust = rule_for(self._robust_merge, len(self._topology.members_at(round))) is not None
         result = np.empty_like(vector)
         pieces = runs(slice(0, len(vector)))
         read: Read = coding.decode if rounds_off else read_plain
@@ -53,11 +61,13 @@ class Mixing:
                 run = pieces[step - 1]
                 parts = await exchanged.collect(Stage.VECTOR, step - 1, dict.fromkeys(partners, run), read)
                 partners = list(parts)
-                if not exchanged.broken:
-                    parts[name] = own = coding.rounded(vector[run]) if rounds_off else vector[run]
-                    result[run] = merging.weighted_sum(
-                        [parts[peer] for peer in closed], [weights[peer] * scale for peer in closed]
-                    )
+                own = coding.rounded(vector[run]) if rounds_off else vector[run]
+                if robust:
+                    shares = [weights[peer] for peer in partners]
+                    result[run] = clipped_gossip(vector[run], own, list(parts.values()), shares)
+                elif not exchanged.broken:
+                    parts[name] = own
+                    result[run] = merging.weighted_sum([parts[peer] for peer in closed], list(weights.values()))
                     if rounds_off:
                         result[run] += vector[run] - own
-        return FAILED if exchanged.broken else Merged(result)
+        return FAILED if exchanged.broken and not robust else Merged(result)

@@ -1,0 +1,138 @@
+"""Means that a few liars cannot move far: plain functions of vectors.
+
+Each takes the vectors [n] of N members in order of name, all finite, and gives one vector [n] in float32. They do not
+know where the vectors come from. A vector is worked on in blocks that fit a processor's cache, so a mean needs little
+memory beside its result.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+# Values of one member that are worked on at once.
+BLOCK = 1 << 14
+# With more values to cut off on either side, sorting a column is faster than moving the extremes out one by one.
+MOST_PASSES = 6
+
+
+def trimmed_mean(vectors: Sequence[np.ndarray], liars: int) -> np.ndarray:
+    """By coordinate: the mean without the `liars` smallest and the `liars` largest values.
+
+    With too few members for that, as many are cut off as leave one value or two."""
+    cut = min(liars, (len(vectors) - 1) // 2)
+    result = np.empty(len(vectors[0]), np.float32)
+    for block in _blocks(len(result)):
+        rows = _extremes_outside([vector[block] for vector in vectors], cut)
+        result[block] = _mean(rows[cut : len(rows) - cut])
+    return result
+
+
+def median(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """By coordinate: the middle value, or the mean of the two middle ones."""
+    return trimmed_mean(vectors, len(vectors))
+
+
+def clipped_mean(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """The mean around the median, after no vector is further from it than half of the members are.
+
+    The radius is the (lower) median of the members' distances: it follows their scale, and no minority sets it."""
+    centre = median(vectors)
+    factors = _factors([_distance(vector, centre) for vector in vectors])
+    return _pulled(centre, vectors, [factor / len(vectors) for factor in factors])
+
+
+def nearest_mixed_mean(vectors: Sequence[np.ndarray], liars: int) -> np.ndarray:
+    """Each vector is replaced by the mean of the N - `liars` vectors nearest to it, itself included; of these, the
+    trimmed mean. Of members that are equally near the first counts."""
+    count = len(vectors)
+    cut = min(liars, (count - 1) // 2)
+    near = np.argsort(squared_distances(vectors), axis=1, kind="stable")[:, : count - cut]  # [N, N - cut]
+    mixed = [_mean([vectors[place] for place in chosen]) for chosen in np.sort(near, axis=1)]
+    return trimmed_mean(mixed, cut)
+
+
+def clipped_gossip(
+    own: np.ndarray, sent: np.ndarray, others: Sequence[np.ndarray], weights: Sequence[float]
+) -> np.ndarray:
+    """This node's parameters, moved towards each neighbour's by its weight, but by none further than the nearer half.
+
+    `sent`: this node's parameters as the neighbours got them, which may be rounded. The radius is the (lower) median of
+    the neighbours' distances. With one neighbour that is its own distance: there is nobody to compare it with."""
+    if not others:
+        return own.copy()
+    factors = _factors([_distance(other, sent) for other in others])
+    return _pulled(own, others, [factor * weight for factor, weight in zip(factors, weights, strict=True)], sent)
+
+
+def squared_distances(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """Between all pairs [N, N]. Differences from the first vector are multiplied, because models are alike: products of
+    whole models would cancel out to noise."""
+    products = np.zeros((len(vectors), len(vectors)))
+    for block in _blocks(len(vectors[0])):
+        rows = np.stack([vector[block] for vector in vectors]).astype(np.float64)
+        rows -= rows[0].copy()
+        products += rows @ rows.T
+    own = products.diagonal()
+    distances: np.ndarray = np.maximum(own[:, None] + own - 2 * products, 0.0)
+    np.fill_diagonal(distances, 0.0)
+    return distances
+
+
+def _mean(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    total = np.zeros(len(vectors[0]), np.float32)
+    for vector in vectors:
+        total += vector
+    total /= np.float32(len(vectors))
+    return total
+
+
+def _factors(distances: Sequence[float]) -> list[float]:
+    radius = sorted(distances)[(len(distances) - 1) // 2]
+    return [1.0 if distance <= radius else radius / distance for distance in distances]
+
+
+def _pulled(
+    start: np.ndarray, towards: Sequence[np.ndarray], shares: Sequence[float], origin: np.ndarray | None = None
+) -> np.ndarray:
+    """`start` moved by these shares of the ways from `origin` (by default `start`) to each vector."""
+    result = start.astype(np.float32)
+    origin = start if origin is None else origin
+    for block in _blocks(len(result)):
+        for vector, share in zip(towards, shares, strict=True):
+            way = vector[block] - origin[block]
+            way *= np.float32(share)
+            result[block] += way
+    return result
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    squared = 0.0
+    for block in _blocks(len(one)):
+        way = one[block].astype(np.float64)
+        way -= other[block]
+        squared += float(way @ way)
+    return float(np.sqrt(squared))
+
+
+def _extremes_outside(rows: list[np.ndarray], cut: int) -> list[np.ndarray]:
+    """Rows [N, n] of which each column has its `cut` smallest values first and its `cut` largest last."""
+    if not cut:
+        return rows
+    if cut > MOST_PASSES:
+        return list(np.sort(np.stack(rows), axis=0))
+    rows = [row.copy() for row in rows]
+    spare = np.empty_like(rows[0])
+    for done in range(cut):
+        last = len(rows) - 1 - done
+        pairs = [(place - 1, place) for place in range(last, done, -1)]  # the smallest goes to `done`
+        pairs += [(place, place + 1) for place in range(done + 1, last)]  # the largest of the rest to `last`
+        for low, high in pairs:
+            np.minimum(rows[low], rows[high], out=spare)
+            np.maximum(rows[low], rows[high], out=rows[high])
+            rows[low], spare = spare, rows[low]
+    return rows
+
+
+def _blocks(length: int) -> Iterator[slice]:
+    for start in range(0, length, BLOCK):
+        yield slice(start, min(start + BLOCK, length))

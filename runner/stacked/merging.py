@@ -1,0 +1,76 @@
+"""What a merge gives stacked peers: around a ring, over all or with neighbours, coded or not, with the rule that
+`--robust-merge` names.
+
+The rules are the nodes' own, applied to the runs that a node would apply them to.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from p2p_tally.config import Federation
+from p2p_tally.defence.means import clipped_gossip
+from p2p_tally.defence.rule import Rule, rule_for
+from p2p_tally.learning import merging
+from p2p_tally.learning.graph import merge_ring
+from p2p_tally.protocol.segments import runs, segments
+from p2p_tally.runner.stacked.coded_merge import CodedMerge
+from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
+from p2p_tally.topologies import Topology
+
+
+class Averages(NamedTuple):
+    """What a merge gives each peer [N, W], or all of them [1, W]; and what rounding kept back at each [n, W]."""
+
+    average: Tensor | None  # None: it cannot be coded
+    kept: np.ndarray | None = None
+
+
+def averages(
+    parameters: Tensor,
+    graph: Neighbourhoods,
+    federation: Federation,
+    topology: Topology,
+    round: int,
+    coded: CodedMerge | None,
+) -> Averages:
+    """The merge of a round, of parameters [N, W]."""
+    rule = rule_for(federation.robust_merge, len(topology.members_at(round)))
+    if merge_ring(federation, topology, round) is not None:
+        return Averages(graph.mean_of_all(parameters))
+    if coded is None or graph.there.sum() == 1:  # a peer alone has nobody to send a change to
+        if rule is None:
+            return Averages(graph.mix(parameters))
+        return Averages(
+            _robust_mean(parameters, graph, rule) if graph.complete else _gossip(parameters, parameters, graph)
+        )
+    if graph.complete:
+        return Averages(*coded.mean(parameters, graph.there, merging.mean if rule is None else rule.mean) or (None,))
+    sent = coded.sent_to_neighbours(parameters)
+    if sent is None:
+        return Averages(None)
+    # Each peer adds what rounding took from its own.
+    return Averages(graph.mix(sent).add_(parameters - sent) if rule is None else _gossip(parameters, sent, graph))
+
+
+def _robust_mean(parameters: Tensor, graph: Neighbourhoods, rule: Rule) -> Tensor:
+    vectors = graph.present(parameters).cpu().numpy()  # [n, W]
+    result = np.empty(vectors.shape[1], np.float32)
+    for segment in segments(len(result), len(vectors)):
+        for run in runs(segment):
+            result[run] = rule.mean(list(vectors[:, run]))
+    return torch.from_numpy(result)[None].to(parameters.device)
+
+
+def _gossip(parameters: Tensor, sent: Tensor, graph: Neighbourhoods) -> Tensor:
+    """Clipped gossip at every peer. `sent` [N, W]: what neighbours get."""
+    vectors, others = parameters.cpu().numpy(), sent.cpu().numpy()
+    result = np.empty_like(vectors)
+    for peer, (near, weights) in enumerate(graph.weighted()):
+        beside = near != peer
+        for run in runs(slice(0, vectors.shape[1])):
+            chosen = [others[place, run] for place in near[beside]]
+            result[peer, run] = clipped_gossip(vectors[peer, run], others[peer, run], chosen, weights[beside].tolist())
+    return torch.from_numpy(result).to(parameters.device)
