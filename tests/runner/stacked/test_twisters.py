@@ -16,7 +16,9 @@ def of_torch(seeds: list[int]) -> list[torch.Generator]:
 
 @given(
     seeds=st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=4),
-    draws=st.lists(st.tuples(st.integers(1, 700), st.integers(1, 2**28 - 4), st.sampled_from([0, 1, 2, 5, 15])), max_size=5),
+    draws=st.lists(
+        st.tuples(st.integers(1, 700), st.integers(1, 2**28 - 4), st.sampled_from([0, 1, 2, 5, 15])), max_size=5
+    ),
 )
 @settings(max_examples=40, deadline=None)
 def test_whole_numbers_are_those_of_torch(seeds: list[int], draws: list[tuple[int, int, int]]) -> None:
