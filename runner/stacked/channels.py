@@ -56,4 +56,5 @@ class Channels:
 
 def waiting(federation: Federation, opened: np.ndarray) -> np.ndarray:
     """Whose automatic warm-up still lasts [N]."""
-    return (opened == NOT_YET) & waits_for_half(federation, None)
+    lasts: np.ndarray = (opened == NOT_YET) & waits_for_half(federation, None)
+    return lasts
