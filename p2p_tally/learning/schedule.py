@@ -238,8 +238,8 @@ def with_agreement(channel: Channel, kappa: float) -> Channel:
 
 def worth(kappa: np.ndarray | np.float64) -> np.ndarray:
     """How much votes count that agree so far beyond chance: from nothing where they agree no more than by chance, to
-    all of it at FAIR. A little is always left, so that the channel stays open."""
-    return np.minimum(1.0, np.maximum(LEAST_WEIGHT, kappa / FAIR))
+    all of it at FAIR. A little is always left, so that the channel stays open; also where kappa is not a number."""
+    return np.minimum(1.0, np.fmax(LEAST_WEIGHT, kappa / FAIR))
 
 
 def merge_is_due(federation: Federation, round: int, last_merge: int, agreement: float | None) -> bool:
