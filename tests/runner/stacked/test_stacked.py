@@ -76,7 +76,7 @@ def fifty(**options: Any) -> Federation:
         "local_steps": 2,
         "eval_every": 7,
     }
-    # A robust mean takes other values where two are nearly alike, so last digits grow further apart: cases of their own.
+    # A robust mean takes other values where two are nearly alike, and last digits grow further apart: own cases below.
     defaults |= {"robust_merge": "off"}
     return Federation.parse({**defaults, **options})
 
