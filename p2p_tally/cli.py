@@ -212,6 +212,8 @@ def node(
     federation, settings = collect_options(given, config, DaemonSettings)
     if report and settings.least_present is None:
         settings = settings.model_copy(update={"least_present": 1})  # who dies in a launch is not started again
+    if federation.link is not None and not report:
+        log.warning("--link %s: accepted with simulate; ignored", federation.link)
     membership = "topology" in given or "topology" in file_options(config)
     if not settings.peers and not report:
         log.warning("--peers: none given, so this node learns alone")

@@ -16,7 +16,7 @@ from p2p_tally.cli_help import completer
 from p2p_tally.config import Federation, Settings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.json_lines import json_value, write_line
-from p2p_tally.options import Options
+from p2p_tally.options import REPEATED, Options
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def takes_options(
 
         def wrapper(**values: Any) -> None:
             given = {name: values.pop(name) for name in fields if name in values}
-            command(given={key: value for key, value in given.items() if value is not None}, **values)
+            command(given={key: value for key, value in given.items() if value not in (None, [])}, **values)
 
         parameters = [
             inspect.Parameter(
@@ -98,10 +98,11 @@ def _annotation(name: str, about: dict[str, Any], show_default: bool) -> Any:
     help = about["meaning"]
     if show_default and about["default"] not in (None, ""):
         help += f" [default: {about['default']}]"
-    return Annotated[
-        str | None,
-        typer.Option(flag, metavar=about["metavar"], help=help, rich_help_panel=panel, autocompletion=completer(name)),
-    ]
+    metavar: str = about["metavar"]
+    shown = typer.Option(
+        flag, metavar=metavar.removesuffix(REPEATED), help=help, rich_help_panel=panel, autocompletion=completer(name)
+    )
+    return Annotated[list[str] | None, shown] if metavar.endswith(REPEATED) else Annotated[str | None, shown]
 
 
 def collect_options(

@@ -4,15 +4,16 @@ Fields marked `agreed` are those that every peer must share. Nothing here knows 
 """
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import digest
 from p2p_tally.option_types import MAX_CLASSES, METHOD_NAMES, Augmentation, ModelOption, ProbeLabels, SourceOption
 from p2p_tally.options import option
 from p2p_tally.own_objects import import_object
+from p2p_tally.thin_links import COMPUTE, LINK, check_compute, check_links
 from p2p_tally.voting_options import VotingOptions
 
 # Peers show each other values up to this length; of a longer one its digest.
@@ -169,6 +170,22 @@ class Federation(VotingOptions):
         group="Measuring",
         ge=1,
     )
+    link: Annotated[str, AfterValidator(check_links)] | None = option(
+        None,
+        "simulate: the nodes' links, for a virtual clock that says what the rounds would take over them; may be "
+        "repeated; 1mbit/10mbit,100ms,1%: up, down, latency one way, loss; node-3=64kbit,600ms: of one node",
+        LINK,
+        metavar="LINK ...",
+        group="Measuring",
+    )
+    compute: Annotated[str, AfterValidator(check_compute)] | None = option(
+        None,
+        "simulate: how long a node computes in a round, for the virtual clock; may be repeated; node-3=10s: of one "
+        "node [default: as measured]",
+        COMPUTE,
+        metavar="TIME ...",
+        group="Measuring",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -176,6 +193,8 @@ class Federation(VotingOptions):
             raise ValueError(f"--tail {self.tail}: accepted is at most the number of rounds, {self.rounds}")
         if self.eval_every is not None and self.eval_every > self.rounds:
             raise ValueError(f"--eval-every {self.eval_every}: accepted is at most the number of rounds, {self.rounds}")
+        if self.compute is not None and self.link is None:
+            raise ValueError(f"--compute {self.compute}: accepted with --link, for whose clock it is")
         return self
 
     def agreed(self) -> dict[str, Any]:
