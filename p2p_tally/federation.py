@@ -193,8 +193,6 @@ class Federation(VotingOptions):
             raise ValueError(f"--tail {self.tail}: accepted is at most the number of rounds, {self.rounds}")
         if self.eval_every is not None and self.eval_every > self.rounds:
             raise ValueError(f"--eval-every {self.eval_every}: accepted is at most the number of rounds, {self.rounds}")
-        if self.compute is not None and self.link is None:
-            raise ValueError(f"--compute {self.compute}: accepted with --link, for whose clock it is")
         return self
 
     def agreed(self) -> dict[str, Any]:

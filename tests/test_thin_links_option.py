@@ -4,6 +4,7 @@ import pytest
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
+from p2p_tally.runner.simulation.simulate import simulate
 from p2p_tally.thin_links import NO_LIMIT, Link, compute_of, links_of
 
 NAMES = ["node-0", "node-1", "node-2"]
@@ -51,6 +52,6 @@ def test_a_time_and_a_name_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"^--compute soon: accepted is \[NAME=\]TIME, as in 2s or"):
         Federation.parse({"link": "1mbit,1ms", "compute": "soon"})
     with pytest.raises(ConfigError, match=r"^--compute 2s: accepted with --link"):
-        Federation.parse({"compute": "2s"})
+        simulate(Federation.parse({"compute": "2s"}))
     with pytest.raises(ConfigError, match="no node has the name node-9; accepted are node-0, node-1, node-2"):
         links_of("node-9=1mbit,1ms", NAMES)
