@@ -212,6 +212,8 @@ def node(
     federation, settings = collect_options(given, config, DaemonSettings)
     if report:
         settings = settings.as_launched()
+    elif federation.link is not None:
+        log.warning("--link %s: accepted with simulate; ignored", federation.link)
     membership = "topology" in given or "topology" in file_options(config)
     if not settings.peers and not report:
         log.warning("--peers: none given, so this node learns alone")

@@ -16,7 +16,7 @@ from p2p_tally.cli_help import completer
 from p2p_tally.config import Federation, Settings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.json_lines import json_value, write_line
-from p2p_tally.options import SEVERAL, Options
+from p2p_tally.options import REPEATED, SEVERAL, Options
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def takes_options(
         }
 
         def wrapper(**values: Any) -> None:
-            given = {name: _joined(values.pop(name)) for name in fields if name in values}
+            given = {name: _joined(values.pop(name), about) for name, about in fields.items() if name in values}
             command(given={key: value for key, value in given.items() if value is not None}, **values)
 
         parameters = [
@@ -88,9 +88,10 @@ def takes_options(
     return decorate
 
 
-def _joined(value: Any) -> Any:
+def _joined(value: Any, about: dict[str, Any]) -> Any:
     """One text of what was given several times; None of what was not given."""
-    return (",".join(value) or None) if isinstance(value, list) else value
+    separator = " " if str(about["metavar"]).endswith(REPEATED) else ","
+    return (separator.join(value) or None) if isinstance(value, list) else value
 
 
 def _annotation(name: str, about: dict[str, Any], show_default: bool) -> Any:
@@ -103,11 +104,12 @@ def _annotation(name: str, about: dict[str, Any], show_default: bool) -> Any:
     help = about["meaning"]
     if show_default and about["default"] not in (None, ""):
         help += f" [default: {about['default']}]"
-    several = str(about["metavar"]).endswith(SEVERAL)  # then the option may also be given several times
-    return Annotated[
-        list[str] | None if several else str | None,
-        typer.Option(flag, metavar=about["metavar"], help=help, rich_help_panel=panel, autocompletion=completer(name)),
-    ]
+    metavar: str = about["metavar"]
+    shown = typer.Option(
+        flag, metavar=metavar.removesuffix(REPEATED), help=help, rich_help_panel=panel, autocompletion=completer(name)
+    )
+    several = metavar.endswith((SEVERAL, REPEATED))  # then the option may also be given several times
+    return Annotated[list[str] | None, shown] if several else Annotated[str | None, shown]
 
 
 def collect_options(

@@ -4,9 +4,9 @@ Fields marked `agreed` are those that every peer must share. Nothing here knows 
 """
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 
 from p2p_tally.defence_options import DefenceOptions
 from p2p_tally.errors import ConfigError
@@ -14,6 +14,7 @@ from p2p_tally.ids import digest
 from p2p_tally.option_types import MAX_CLASSES, METHOD_NAMES, Augmentation, ModelOption, ProbeLabels, SourceOption
 from p2p_tally.options import option
 from p2p_tally.own_objects import import_object
+from p2p_tally.thin_links import COMPUTE, LINK, check_compute, check_links
 
 # Peers show each other values up to this length; of a longer one its digest.
 SHOWN = 200
@@ -168,6 +169,22 @@ class Federation(DefenceOptions):
         metavar="ROUNDS",
         group="Measuring",
         ge=1,
+    )
+    link: Annotated[str, AfterValidator(check_links)] | None = option(
+        None,
+        "simulate: the nodes' links, for a virtual clock that says what the rounds would take over them; may be "
+        "repeated; 1mbit/10mbit,100ms,1%: up, down, latency one way, loss; node-3=64kbit,600ms: of one node",
+        LINK,
+        metavar="LINK ...",
+        group="Measuring",
+    )
+    compute: Annotated[str, AfterValidator(check_compute)] | None = option(
+        None,
+        "simulate: how long a node computes in a round, for the virtual clock; may be repeated; node-3=10s: of one "
+        "node [default: as measured]",
+        COMPUTE,
+        metavar="TIME ...",
+        group="Measuring",
     )
 
     @model_validator(mode="after")

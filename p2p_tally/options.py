@@ -13,6 +13,8 @@ VARIABLE_PREFIX = "P2P_TALLY_"
 
 # How the metavar of an option ends that takes several values.
 SEVERAL = ",..."
+# The same of one that may be repeated; in one text its values are separated by spaces.
+REPEATED = " ..."
 
 # What --help shows under headings of their own, in this order, after the options that most runs need.
 Group = Literal["", "Votes", "Merges", "Some methods", "Data", "Model", "Members", "Measuring", "Running", "Ray"]
@@ -31,7 +33,7 @@ def option(
     """A field that is also a command-line option and a TOML key.
 
     `meaning` is its help text; `accepted` says what it takes, in the error for a bad value. An option whose `metavar`
-    ends in ",..." takes several values separated by commas, and in a file also as a list.
+    ends in ",..." takes several values separated by commas, and in a file also as a list; " ...": it may be repeated.
     """
     extra: Any = {"accepted": accepted, "metavar": metavar, "agreed": agreed, "group": group}
     return Field(default, description=meaning, json_schema_extra=extra, **limits)
@@ -57,9 +59,12 @@ class Options(BaseModel):
 
     @classmethod
     def _joined(cls, name: str, value: Any) -> Any:
-        several = name in cls.model_fields and str(cls.about(name)["metavar"]).endswith(SEVERAL)
-        if several and isinstance(value, list) and all(isinstance(one, str) for one in value):
-            return ",".join(value)
+        if name not in cls.model_fields or not isinstance(value, list):
+            return value
+        metavar, texts = str(cls.about(name)["metavar"]), all(isinstance(one, str) for one in value)
+        for ending, separator in ((SEVERAL, ","), (REPEATED, " ")):
+            if metavar.endswith(ending) and texts:
+                return separator.join(value)
         return value
 
     @classmethod

@@ -176,7 +176,7 @@ def test_options_do_not_change() -> None:
 # --- what peers must share
 
 LOCAL = {"batch", "data", "probes", "partition", "model", "width", "depth", "lr", "weight_decay", "clip"}
-LOCAL |= {"probe_count", "eval_every", "tail"}
+LOCAL |= {"probe_count", "eval_every", "tail", "link", "compute"}
 AGREED = {"nodes", "topology", "degree", "method", "rounds", "local_steps", "probes_per_round", "warmup", "alpha"}
 AGREED |= {"kl_decay", "merge_every", "ballot", "top_k", "mu", "outer_lr", "outer_momentum"}
 AGREED |= {"disagreement_weight", "inverse_agreement", "seed"}
@@ -191,7 +191,8 @@ def another_value(name: str) -> object:
     if get_origin(field.annotation) is Literal:
         return next(value for value in get_args(field.annotation) if value != field.default)
     if field.default is None:
-        return {"alpha": 0.25, "init": "model.safetensors", "join": "a@2", "leave": "a@2"}.get(name, 2)
+        special = {"alpha": 0.25, "init": "model.safetensors", "join": "a@2", "leave": "a@2"}
+        return (special | {"link": "1mbit,1ms", "compute": "2s"}).get(name, 2)
     if isinstance(field.default, str):
         return field.default + "x"
     return field.default + 1 if isinstance(field.default, int) else field.default + 0.125

@@ -47,6 +47,7 @@ LAYERS = {
     "p2p_tally.options": "base",
     "p2p_tally.own_objects": "base",
     "p2p_tally.round_options": "base",
+    "p2p_tally.thin_links": "base",
     "p2p_tally.voting_options": "base",
 }
 

@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
-from p2p_tally.ids import NodeName, derive_seed
+from p2p_tally.ids import NodeName
 from p2p_tally.learning.answers import votes
 from p2p_tally.learning.consensus import Answer
-from p2p_tally.learning.data import Augment, Examples, Normalise
+from p2p_tally.learning.data import Augment, Examples, Normalise, batch_seed
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.methods import method_of
@@ -50,11 +50,6 @@ def evaluation_batch(test: Examples) -> int:
     """How many test examples go into one forward pass."""
     values = test.take(torch.zeros(1, dtype=torch.int64))[0].numel()
     return max(1, min(EVALUATION_BATCH // test.probes_each, EVALUATION_VALUES // values))
-
-
-def batch_seed(federation: Federation, name: NodeName) -> int:
-    """What a node draws its batches by."""
-    return derive_seed(federation.seed, "batches", name)
 
 
 class Learner:
@@ -99,7 +94,7 @@ class Learner:
         self.feedback = ErrorFeedback(start, begin_alike(federation)) if sends_changes(federation) else None
         self.voter = Voter(federation, classes, self.device, exam)
         self._local_loss = local_loss(private, classes, federation.balance, self.device)
-        self.batches = torch.Generator().manual_seed(batch_seed(federation, name))
+        self.batches = torch.Generator().manual_seed(batch_seed(federation.seed, name))
         self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
 
     def _adamw(self) -> FlatAdamW:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise, product
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -107,19 +107,22 @@ class Traffic:
         """All messages of round r: these votes, and its merge in this format, if it has one.
 
         `handed`: what a donor of this rank tells a newcomer of itself; by default what the schedule says."""
-        for copies in chain(self._handovers(r, handed or self._by_schedule(r)), self._round(r, votes, merge)):
+        for taker, giver, message in self.handovers(r, handed):
+            yield Copies(message, 1, int(giver < taker))
+        for copies in self._round(r, votes, merge):
             if copies.copies:
                 yield copies
 
-    def _handovers(self, r: int, handed: Handed) -> Iterator[Copies]:
-        """What newcomers get before their first round, each from its first donor."""
+    def handovers(self, r: int, handed: Handed | None = None) -> Iterator[tuple[int, int, State | Piece]]:
+        """What newcomers get before their first round, each from its first donor: the ranks of both, and a message."""
+        handed = handed or self._by_schedule(r)
         for newcomer in self.topology.newcomers(r):
             for donor in self.topology.donors(newcomer, r)[:1]:
-                dials = int(self.topology.rank(donor) < self.topology.rank(newcomer))
+                taker, giver = self.topology.rank(newcomer), self.topology.rank(donor)
                 size = self._handed_bytes
-                yield Copies(State(r - 1, *handed(self.topology.rank(donor)), size, bytes(DIGEST_BYTES)), 1, dials)
+                yield taker, giver, State(r - 1, *handed(giver), size, bytes(DIGEST_BYTES))
                 for part, length in enumerate(piece_lengths(size)):
-                    yield Copies(Piece(part, bytes(length)), 1, dials)
+                    yield taker, giver, Piece(part, bytes(length))
 
     @cached_property
     def _handed_bytes(self) -> int:
@@ -184,11 +187,9 @@ class Traffic:
         base = bytes(NAME_BYTES) if sends_changes(self.federation) else b""
         count = len(self.topology.members_at(r))
         yield links.to_neighbours(Announce(r, mask_of_all(count), base))
-        rule = rule_for(self.federation.robust_merge, count)
-        if rule is not None and count > 1:
-            for stage, part, length in robust_messages(self.parameters, count, rule, named=bool(base)):
-                yield links.to_neighbours(Shard(r, stage, part, bytes(length)))
-        for (part, length), owners in self._owners(count).items():
+        for message in self.robust(r, count, named=bool(base)):
+            yield links.to_neighbours(message)
+        for (part, length), owners in self.owners(count).items():
             # All others send their values of a segment to its owner, and it sends the mean to all of them. The owner is
             # dialled by peers that come before it in order of name, and dials those that come after it.
             before = sum(owners)
@@ -197,7 +198,14 @@ class Traffic:
             yield Copies(Shard(r, Stage.SCATTER, part, data), others, before)
             yield Copies(Shard(r, Stage.GATHER, part, data), others, others - before)
 
-    def _owners(self, count: int) -> dict[tuple[int, int], list[int]]:
+    def robust(self, r: int, count: int, *, named: bool) -> Iterator[Shard]:
+        """What each member sends each other in a robust merge besides runs."""
+        rule = rule_for(self.federation.robust_merge, count)
+        if rule is not None and count > 1:
+            for stage, part, length in robust_messages(self.parameters, count, rule, named=named):
+                yield Shard(r, stage, part, bytes(length))
+
+    def owners(self, count: int) -> dict[tuple[int, int], list[int]]:
         """For each number and length of a run: the places, among so many members, whose segments have such a run."""
         if count not in self._owned:
             found: dict[tuple[int, int], list[int]] = {}

@@ -1,5 +1,7 @@
 """What a person at a terminal is shown of a run and of bytes."""
 
+from typing import Any
+
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -55,9 +57,21 @@ def print_run(run: Run) -> None:
         f"spread between peers {summary['cross_peer_std']:.2f}\n"
         f"sent per peer: payload {in_units(summary['payload_bytes'])}, framed {in_units(summary['framed_bytes'])}; "
         f"{summary['seconds']:.1f} s\n"
+        f"{_time(summary)}"
         f"run folder: {summary['run']}",
         highlight=False,
         soft_wrap=True,
+    )
+
+
+def _time(summary: dict[str, Any]) -> str:
+    """What the virtual clock says, where there is one."""
+    if "hours" not in summary:
+        return ""
+    reached = "".join(f", {goal} % after {in_hours(hours)}" for goal, hours in list(summary["hours_to"].items())[-1:])
+    return (
+        f"over these links: {in_hours(summary['hours'])}, {summary['rounds_per_hour']:,.0f} rounds an hour, "
+        f"{100 * summary['idle_share']:.0f} % of it idle{reached}\n"
     )
 
 
@@ -82,6 +96,14 @@ def print_measured(cells: list[MeasuredBytes]) -> None:
         for kind, counts in cell.kinds.items():
             rows.append(["", kind, "", "", f"{counts['payload']:,.0f}", f"{counts['framed']:,.0f}", ""])
     print_columns(MEASURED, rows, "Sent by a peer: votes as byte and packed by formula, the rest measured")
+
+
+def in_hours(hours: float) -> str:
+    """A time for a reader."""
+    for unit, size in (("h", 1.0), ("min", 1 / 60)):
+        if hours >= size:
+            return f"{hours / size:.1f} {unit}"
+    return f"{hours * 3600:.1f} s"
 
 
 def in_units(count: float) -> str:

@@ -58,6 +58,8 @@ def launch(
     """
     # Checked here too: otherwise every daemon would fail, and only after the run folder was made.
     federation.check_names()
+    if federation.link is not None:
+        log.warning("--link %s: accepted with simulate; ignored", federation.link)
     check_models(federation)
     check_attacks(federation, "daemon")
     check_start_file(federation)

@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from p2p_tally.errors import ConfigError
+from p2p_tally.runner.runs.time_axis import STEP
 
 METRICS = (
     "tail",
@@ -30,6 +31,9 @@ METRICS = (
     "tail_std",
     "tail_smallest",  # of the peers with the smallest models, and with the largest, where they differ
     "tail_largest",
+    "hours",  # by the virtual clock of --link: of the whole run, the idle share in per cent, to an accuracy
+    "idle",
+    *(f"hours_to_{goal}" for goal in range(STEP, 100, STEP)),
 )
 FUNCTIONS: Mapping[str, Callable[..., float]] = {"abs": abs, "min": min, "max": max}
 OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {

@@ -19,6 +19,7 @@ from p2p_tally.runner.report.figures import ACCOUNTINGS, SWEPT, along, pareto, r
 from p2p_tally.runner.report.opening import read_opening
 from p2p_tally.runner.report.results import Results, collect
 from p2p_tally.runner.report.tables import cell_table, findings_table, provenance_table, remarks, summary_table
+from p2p_tally.runner.report.time_figure import against_hours
 from p2p_tally.runner.report.topologies import compares_graphs, graph_blocks
 from p2p_tally.runner.report.verdicts import Verdict, judge
 
@@ -144,10 +145,11 @@ def figures(found: Sequence[Results], accounting: str = "payload") -> Iterator[t
         if len(results.cells) > LEGIBLE:
             continue
         captions = {
+            "hours": "Test accuracy, mean over peers, against the hours that the rounds take over the given links.",
             "pareto": "Tail accuracy against bytes sent by a peer; the dashed line joins what nothing cheaper beats.",
             "peers": "Mean over peers, band of one standard deviation between them; grey: the other cells' means.",
         }
-        made = {"pareto": pareto(results, accounting), "peers": stabilisation(results)}
+        made = {"pareto": pareto(results, accounting), "peers": stabilisation(results), "hours": against_hours(results)}
         for option, swept in SWEPT.items():
             made[option.replace("_", "-")] = along(results, option)
             captions[option.replace("_", "-")] = f"Tail accuracy by {swept.label}."

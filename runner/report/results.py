@@ -89,7 +89,7 @@ class CellResults:
         found = self.metric(name)
         if found is None:
             return None
-        if name in ("payload", "framed", "wire"):
+        if name in ("payload", "framed", "wire", "idle") or name.startswith("hours"):
             return 0.0
         if name == "spread":
             return found.mean / math.sqrt(2 * max(1, self.federation.nodes - 1))
@@ -115,6 +115,9 @@ def _metrics(run: Run) -> dict[str, float]:
     }
     if run.wire_bytes is not None:
         metrics["wire"] = run.wire_bytes
+    if "hours" in summary:
+        metrics |= {"hours": summary["hours"], "idle": 100 * summary["idle_share"]}
+        metrics |= {f"hours_to_{goal}": hours for goal, hours in summary["hours_to"].items()}
     if isinstance(run.provenance.parameters, list):
         # [n], [tail, n] of the honest ones
         sizes, tails = np.array(run.provenance.parameters)[: run.honest], run.accuracy[run.tail, : run.honest]

@@ -33,6 +33,8 @@ def cell_table(results: Results) -> Table:
         "sent here: payload": [_mean(cell.metric("payload"), 0) for cell in cells],
         "framed": [_mean(cell.metric("framed"), 0) for cell in cells],
         "wire": [_mean(cell.metric("wire"), 0) or "–" for cell in cells],
+        "hours over the links": [_mean(cell.metric("hours"), 3) for cell in cells],
+        "idle %": [_mean(cell.metric("idle"), 0) for cell in cells],
         "time a run": [_time(statistics.fmean(run.seconds for run in cell.runs)) for cell in cells],
         "paper: tail %": [_paper(cell, "tail", "tail_std") for cell in cells],
         "paper: perplexity": [_paper(cell, "perplexity") for cell in cells],

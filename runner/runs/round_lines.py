@@ -16,6 +16,7 @@ from p2p_tally.learning.learner import Evaluation
 from p2p_tally.learning.setup import Task
 from p2p_tally.protocol.ledger import Count
 from p2p_tally.protocol.messages import Stage
+from p2p_tally.runner.clock.clock import NoClock, VirtualClock
 from p2p_tally.runner.runs.run import RoundLine, Run
 
 # Probes on which the peers are compared at an evaluated round: enough for a share within a few per cent.
@@ -45,8 +46,11 @@ class Survey:
 class RoundLog:
     """Adds up what the rounds cost, and passes a line for each evaluated round to the run and to every listener."""
 
-    def __init__(self, task: Task, run: Run, listeners: Sequence[OnLine]) -> None:
+    def __init__(
+        self, task: Task, run: Run, listeners: Sequence[OnLine], clock: VirtualClock | NoClock | None = None
+    ) -> None:
         self.run = run
+        self.clock = clock or NoClock()  # hears of every round
         self._listeners = list(listeners)
         self.task = task
         pool = task.probes.examples
@@ -82,6 +86,7 @@ class RoundLog:
         self.votes = survey.votes
         self.voters = [self.run.names[rank] for rank in np.flatnonzero(~np.isnan(survey.accuracy)).tolist()]
         measures = measure(self.votes, self.task.classes, self.labels)
+        reading = self.clock.reading
         line = RoundLine(
             round=round,
             accuracy=(100 * survey.accuracy).tolist(),
@@ -98,6 +103,8 @@ class RoundLog:
                 for stage, count in self._since.items()
             },
             seconds={phase: spent / nodes for phase, spent in self._seconds.items()},
+            hours=reading.hours if reading else None,
+            idle=reading.idle if reading else None,
         )
         self._since, self._seconds = {}, {}
         self.run.lines.append(line)

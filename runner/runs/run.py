@@ -15,6 +15,7 @@ from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import in_tail
 from p2p_tally.runner.runs.provenance import Provenance
+from p2p_tally.runner.runs.time_axis import time_figures
 
 if TYPE_CHECKING:
     from p2p_tally.runner.runs.models import RunModels
@@ -36,9 +37,13 @@ class RoundLine:
     framed_bytes: float
     sent: dict[str, dict[str, float]]  # since the last line, by stage: payload and framed, mean over peers
     seconds: dict[str, float]  # since the last line, by phase, mean over nodes
+    # By the virtual clock of --link, since the run began.
+    hours: float | None = None
+    idle: float | None = None  # the share of them in which a node does not compute, mean over nodes
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without what no clock has measured."""
+        return {key: value for key, value in asdict(self).items() if value is not None or key not in ("hours", "idle")}
 
 
 @dataclass
@@ -89,6 +94,11 @@ class Run:
         return self.names[self.honest :]
 
     @property
+    def hours(self) -> np.ndarray:
+        """By the virtual clock of --link, [E]; NaN without one."""
+        return np.array([np.nan if line.hours is None else line.hours for line in self.lines])
+
+    @property
     def merge_rounds(self) -> list[int]:
         """Evaluated rounds that ended with a merge."""
         return [line.round for line in self.lines if line.merged]
@@ -121,6 +131,7 @@ class Run:
             **({} if self.wire_bytes is None else {"wire_bytes": whole(self.wire_bytes)}),
             "parameters_sha256": self.parameters_sha256,
             "seconds": self.seconds,
+            **time_figures(last.round, np.nanmean(accuracy, 1), self.hours, last.idle or 0.0),
             "run": str(self.folder) if self.folder else None,
         }
 

@@ -91,6 +91,7 @@ class RunCheckpoints:
         notes = {
             "engine": state.notes,
             "sent": asdict(self._lines.total),
+            "clock": self._lines.clock.state(),
             "seconds": self.seconds_played,
         }
         self._checkpoints.save(Checkpoint(line.round, state.tensors, notes))
@@ -106,6 +107,7 @@ class RunCheckpoints:
                 log.warning("checkpoint of round %d passed over: rounds.jsonl lacks lines before it", round)
                 continue
             self._lines.resume(self._folder.go_back_to(round), Count(**checkpoint.notes["sent"]))
+            self._lines.clock.restore(checkpoint.notes.get("clock", {}))
             self._engine.restore(round, EngineState(checkpoint.tensors, checkpoint.notes["engine"]))
             self._began = self._clock() - checkpoint.notes["seconds"]
             log.info("going on after round %d", round)

@@ -29,6 +29,9 @@ from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node, compute_here
 from p2p_tally.node.reports import RoundReport
 from p2p_tally.protocol.deadlines import Deadlines
+from p2p_tally.runner.clock.clock import Played
+from p2p_tally.runner.clock.messages import Noted
+from p2p_tally.runner.clock.setup import make_clock
 from p2p_tally.runner.runs.folder import RunFolder
 from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
 from p2p_tally.runner.runs.round_lines import OnLine, RoundLog, Survey
@@ -105,6 +108,7 @@ def _simulate(
     engine: Engine = (
         Stacked(task, topology, device, threads) if engine_name == "stacked" else Exact(task, topology, device)
     )
+    clock = make_clock(task.federation, topology)
     provenance = replace(
         record_provenance(engine_name, device),
         classes=task.classes,
@@ -115,7 +119,7 @@ def _simulate(
     if settings.out is None:
         run = Run(task.federation, names, provenance=provenance)
         with closing(open_tracker(settings.log, None, cell_name(task.federation), task.federation)) as tracker:
-            lines = RoundLog(task, run, [on_line, lambda line: tracker.add(line.as_json())])
+            lines = RoundLog(task, run, [on_line, lambda line: tracker.add(line.as_json())], clock)
             watch(lines, topology)
             started = time.perf_counter()
             engine.play(lines)
@@ -125,7 +129,7 @@ def _simulate(
         # Of `auto` the engine that was taken: config.toml alone then repeats the run.
         folder.begin(task.federation, settings.model_copy(update={"engine": engine_name}))
         run = Run(task.federation, names, folder=folder.path, provenance=provenance)
-        lines = RoundLog(task, run, [on_line, folder.add])
+        lines = RoundLog(task, run, [on_line, folder.add], clock)
         files = checkpoints_of(folder, task, topology, engine_name)
         checkpoints = RunCheckpoints(engine, lines, folder, files, settings.checkpoint_seconds)
         lines.listen(checkpoints.on_line)
@@ -187,7 +191,8 @@ class Exact:
         ]
         if federation.merge_every:
             check_frozen(federation, (frozen_tensors(learner.model) for learner in self.learners))
-        self.recorder = LockstepRecorder(dict(zip(self.names, self.learners, strict=True)), topology)
+        self.noted = Noted(self.names)
+        self.recorder = LockstepRecorder(dict(zip(self.names, self.learners, strict=True)), topology, self.noted)
         # Where messages may never come, deadlines must pass; they pass when nobody has anything left to do.
         falters = withholds(federation)
         self._make_loop = VirtualTimeLoop if falters else asyncio.new_event_loop
@@ -208,6 +213,7 @@ class Exact:
 
     def play(self, lines: RoundLog) -> None:
         self.recorder.begin(lines)
+        lines.clock.hear([node.outbox for node in self.nodes], self.noted)
         run_to_end(self._play(), self._make_loop)
 
     async def _play(self) -> None:
@@ -241,9 +247,11 @@ class Exact:
 class LockstepRecorder:
     """Makes the nodes wait for each other at an evaluated round, so that the models of one round are compared."""
 
-    def __init__(self, learners: Mapping[NodeName, Learner], topology: Topology) -> None:
+    def __init__(self, learners: Mapping[NodeName, Learner], topology: Topology, noted: Noted) -> None:
         self.learners = learners
         self._topology = topology
+        self._noted = noted
+        self._seconds: dict[int, dict[NodeName, dict[str, float]]] = {}  # of rounds that some still play
         self._lines: RoundLog | None = None
         self._reports: dict[NodeName, RoundReport] = {}
         self._all_here = asyncio.Event()
@@ -256,10 +264,11 @@ class LockstepRecorder:
         lines = self._lines
         assert lines is not None
         lines.book(report.sent, report.seconds)
+        there = set(self._topology.members_at(report.round))
+        self._tell_clock(lines, node, report, len(there))
         if not evaluates(node.federation, report.round):
             return
         self._reports[node.name] = report
-        there = set(self._topology.members_at(report.round))
         if len(self._reports) < len(there):
             await self._all_here.wait()
             return
@@ -271,3 +280,12 @@ class LockstepRecorder:
         self._reports = {}
         self._all_here.set()
         self._all_here = asyncio.Event()
+
+    def _tell_clock(self, lines: RoundLog, node: Node, report: RoundReport, members: int) -> None:
+        """When the last member has played a round, it is over."""
+        played = self._seconds.setdefault(report.round, {})
+        played[node.name] = report.seconds
+        if len(played) == members:
+            del self._seconds[report.round]
+            seconds = {self._topology.rank(name): spent for name, spent in played.items()}
+            lines.clock.play(report.round, self._noted.take(report.round), Played.each(seconds))

@@ -28,12 +28,15 @@ from p2p_tally.learning.schedule import (
     sends_changes,
 )
 from p2p_tally.learning.setup import Task, make_model
+from p2p_tally.node.flows import flows
 from p2p_tally.node.formats import ballot_format, merge_format
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.reports import Stopwatch
 from p2p_tally.node.traffic import Traffic, VotesSent, totals
 from p2p_tally.protocol.ledger import Count
 from p2p_tally.protocol.messages import Ready, Stage
+from p2p_tally.runner.clock.clock import Played
+from p2p_tally.runner.clock.messages import table_of
 from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.simulation.checkpoints import EngineState
 from p2p_tally.runner.stacked.answers import Answers
@@ -176,6 +179,7 @@ class Stacked:
         due = merge_is_due(self.federation, r, self.merged_at, agreement)
         format = None if not due else self.merge_format if self.coded is None else self.coded.format
         sent = totals(self.traffic.round(r, said, format, handed.__getitem__))
+        messages = flows(self.traffic, r, said, format, handed.__getitem__)
         merged = due and self._merge(graph, r)
         watch.lap("merge")
         taking = now.trains  # below the quorum there may be nothing to learn from
@@ -184,6 +188,7 @@ class Stacked:
             self._distill(r, target, now)
             watch.lap("distill")
 
+        lines.clock.play(r, lambda: table_of(messages), Played.together(there, seconds))
         self._record(r, graph, sent, merged, watch, seconds, lines)
 
     def _record(

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.architectures import of_rank
-from p2p_tally.learning.learner import Learner, batch_seed
+from p2p_tally.learning.data import batch_seed
+from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.norms import live_statistics
 from p2p_tally.learning.setup import Task, make_learner
 from p2p_tally.learning.start import check_frozen, frozen_tensors
@@ -65,7 +66,7 @@ class Group:
     def _blocks(self) -> list[Block]:
         task, scratch = self.task, Scratch()
         shards = [task.shards[rank] for rank in self.ranks]
-        seeds = [batch_seed(task.federation, name) for name in self.names]
+        seeds = [batch_seed(task.federation.seed, name) for name in self.names]
         draws = draws_of(seeds, [len(shard) for shard in shards], self._rows, task.augment)
         return [
             Block(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from p2p_tally.errors import ConfigError, DataError
-from p2p_tally.ids import derive_seed
+from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.own_objects import call_own, import_object, module_exists
 
 
@@ -214,3 +214,8 @@ def _check_arrays(arrays: Arrays, what: str, source: Source) -> None:
 
 def every_index(examples: Sequence[object] | Examples) -> Tensor:
     return torch.arange(len(examples))
+
+
+def batch_seed(seed: int, name: NodeName) -> int:
+    """What a node draws its batches by; `seed`: that of its federation."""
+    return derive_seed(seed, "batches", name)

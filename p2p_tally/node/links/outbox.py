@@ -8,6 +8,8 @@ from p2p_tally.protocol import frames
 from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import Message
 
+Listener = Callable[[NodeName, Message], None]
+
 
 class Outbox:
     """The outgoing messages of one node."""
@@ -16,6 +18,11 @@ class Outbox:
         self.name = name
         self.transport = transport
         self.ledger = ledger
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Call this function with every message that is sent, and its receiver."""
+        self._listeners.append(listener)
 
     def broadcast(self, peers: Iterable[NodeName], message: Message) -> None:
         frame = frames.encode(message)
@@ -34,6 +41,8 @@ class Outbox:
             self.ledger.book_sent(
                 peer, message.stage, message.payload, framed_bytes(len(frame), masked=self.transport.masks(peer))
             )
+            for listener in self._listeners:
+                listener(peer, message)
         return sent
 
 

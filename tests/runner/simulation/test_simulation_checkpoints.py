@@ -11,6 +11,7 @@ from conftest import small
 
 from p2p_tally.config import Federation, SimulationSettings
 from p2p_tally.errors import ConfigError
+from p2p_tally.runner.clock.clock import NoClock
 from p2p_tally.runner.runs.folder import RunFolder
 from p2p_tally.runner.runs.run import RoundLine, Run
 from p2p_tally.runner.simulation import checkpoints as module
@@ -208,7 +209,8 @@ class Spy:
 def test_checkpoints_take_a_small_share_of_the_time(seconds: float, expected: list[int], tmp_path: Path) -> None:
     clock = [0.0]
     spy = Spy(clock)
-    lines: Any = type("FakeLines", (), {"total": module.Count(), "run": Run(small(rounds=200), [])})()
+    fields = {"total": module.Count(), "run": Run(small(rounds=200), []), "clock": NoClock()}
+    lines: Any = type("FakeLines", (), fields)()
     folder = RunFolder(tmp_path / "run")
     fake: Any = spy
     kept = module.RunCheckpoints(spy, lines, folder, fake, seconds, lambda: clock[0])

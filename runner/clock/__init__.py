@@ -1,0 +1,1 @@
+"""Time on thin links: what the rounds of a simulation would take."""
