@@ -192,7 +192,8 @@ def another_value(name: str) -> object:
         return next(value for value in get_args(field.annotation) if value != field.default)
     if field.default is None:
         special = {"alpha": 0.25, "init": "model.safetensors", "join": "a@2", "leave": "a@2"}
-        return (special | {"link": "1mbit,1ms", "compute": "2s"}).get(name, 2)
+        special |= {"link": "1mbit,1ms", "compute": "2s", "attack": "flip:1", "robust_soft": "trim:1"}
+        return special.get(name, 2)
     if isinstance(field.default, str):
         return field.default + "x"
     return field.default + 1 if isinstance(field.default, int) else field.default + 0.125

@@ -182,6 +182,7 @@ def test_the_layers_are_in_the_order_of_the_architecture() -> None:
         "runner",
         "node",
         "page",
+        "attacks",
         "learning",
         "protocol",
         "defence",
