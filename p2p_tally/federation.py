@@ -8,18 +8,18 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
+from p2p_tally.defence_options import DefenceOptions
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import digest
 from p2p_tally.option_types import MAX_CLASSES, METHOD_NAMES, Augmentation, ModelOption, ProbeLabels, SourceOption
 from p2p_tally.options import option
 from p2p_tally.own_objects import import_object
-from p2p_tally.voting_options import VotingOptions
 
 # Peers show each other values up to this length; of a longer one its digest.
 SHOWN = 200
 
 
-class Federation(VotingOptions):
+class Federation(DefenceOptions):
     """One learning problem and the way the peers go about it. Values of None follow from the others."""
 
     # What they learn
@@ -183,10 +183,10 @@ class Federation(VotingOptions):
 
         Where members do not change, nothing is said of that; a long list of changes is told by its digest."""
         values = {name: getattr(self, name) for name in type(self).model_fields if self.about(name)["agreed"]}
-        for name in ("join", "leave"):
-            change = values.pop(name)
-            if change is not None:
-                values[name] = change if len(change) <= SHOWN else digest(change.encode())[:16]
+        for name in ("join", "leave", "robust_soft"):
+            given = values.pop(name)
+            if given is not None:
+                values[name] = given if len(given) <= SHOWN else digest(given.encode())[:16]
         return values | {"method": self._agreed_method()}
 
     def _agreed_method(self) -> str:

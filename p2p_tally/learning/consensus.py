@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from p2p_tally.config import Federation
+from p2p_tally.defence.soft import trimmed, trimmed_distributions
 from p2p_tally.learning.merging import weighted_sum
 
 if TYPE_CHECKING:
@@ -28,6 +29,13 @@ LEAST_CAST = 2
 
 # The label of a probe that has none, in a pool where others have one.
 NO_LABEL = -100
+
+
+def votes_of(answer: Answer) -> np.ndarray:
+    """The class that an answer puts first for each probe [P]."""
+    if isinstance(answer, tuple):
+        return answer[0][:, 0].astype(np.int64)
+    return (answer.argmax(-1) if answer.ndim == 2 else answer).astype(np.int64)
 
 
 def tally(votes: np.ndarray, classes: int, weights: np.ndarray | None = None) -> np.ndarray:
@@ -112,9 +120,11 @@ def histogram(
 
 
 def mean_soft_label(
-    answers: Sequence[np.ndarray], _classes: int, _federation: Federation, weights: np.ndarray | None = None
+    answers: Sequence[np.ndarray], _classes: int, federation: Federation, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """The mean of the peers' distributions."""
+    """The mean of the peers' distributions; with --robust-soft without the extremes."""
+    if federation.robust_soft is not None:
+        return trimmed_distributions(np.stack(answers), weights, trimmed(federation.robust_soft))
     if weights is not None and weights.ndim == 2:
         return by_vote(answers, weights)
     if weights is not None:
@@ -137,11 +147,16 @@ def by_vote(answers: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
 def mean_top_k(
     answers: Sequence[tuple[np.ndarray, np.ndarray]],
     classes: int,
-    _federation: Federation,
+    federation: Federation,
     weights: np.ndarray | None = None,
 ) -> np.ndarray:
     """The mean of the peers' distributions over their likeliest classes, each of which sums to 1."""
     probes = len(answers[0][0])
+    if federation.robust_soft is not None:
+        whole = np.zeros((len(answers), probes, classes), np.float32)
+        for voter, (indices, probabilities) in enumerate(answers):
+            whole[voter, np.arange(probes)[:, None], indices] = probabilities
+        return mean_soft_label(list(whole), classes, federation, weights)
     total = np.zeros((probes, classes), np.float32)
     rows = np.arange(probes)[:, None]
     for voter, (indices, probabilities) in enumerate(answers):

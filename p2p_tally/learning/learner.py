@@ -68,6 +68,7 @@ class Learner:
         normalise: Normalise | None = None,
         augment: Augment | None = None,
         about: About | None = None,
+        exam: Examples | None = None,
     ) -> None:
         self.about = about
         self.federation = federation
@@ -91,7 +92,7 @@ class Learner:
         self.anchor = start.clone() if self.method.proximal else None  # [W]
         self.merge_step = self.method.merge_step(start, federation)
         self.feedback = ErrorFeedback(start, begin_alike(federation)) if sends_changes(federation) else None
-        self.voter = Voter(federation, classes, self.device)
+        self.voter = Voter(federation, classes, self.device, exam)
         self._local_loss = local_loss(private, classes, federation.balance, self.device)
         self.batches = torch.Generator().manual_seed(derive_seed(federation.seed, "batches", name))
         self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
@@ -116,11 +117,14 @@ class Learner:
 
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
+        self.voter.examine(round, self.log_probabilities)
         seen, _ = self._look_at_probes(round)
-        logits = self.voter.calibrated(seen.detach())
-        if self.method.answer is None:
-            return votes(logits, self.federation)  # nothing is sent: the votes are for the record only
-        return self.method.answer(logits, self.federation)
+        return self.answer(round, self.voter.calibrated(seen.detach()))
+
+    def answer(self, round: int, logits: Tensor) -> Answer:  # noqa: ARG002 - for those who answer otherwise
+        """What these logits [P, C] make this node answer. Where nothing is sent, votes: for the record only."""
+        answer = self.method.answer or votes
+        return answer(logits, self.federation)
 
     def _seed_dropout(self) -> None:
         """Seed torch's global generator from this node's own: modules such as dropout draw from the global one."""
@@ -183,6 +187,10 @@ class Learner:
     def export(self) -> np.ndarray:
         """All parameters [W]. On the CPU this is a view: the next step changes it."""
         return self.parameters.export()
+
+    def contribution(self, round: int) -> np.ndarray:  # noqa: ARG002 - for those who contribute something else
+        """What this node gives to the merge of a round [W]."""
+        return self.export()
 
     def merge(self, average: np.ndarray, kept: np.ndarray | None = None) -> None:
         """Take the mean of the peers' parameters [W] by the method's rule. Optimiser state stays as it is.
@@ -336,10 +344,3 @@ PARTS = {
 
 def _part(key: str) -> str:
     return key.partition(".")[0]
-
-
-def votes_of(answer: Answer) -> np.ndarray:
-    """The class that an answer puts first for each probe [P]."""
-    if isinstance(answer, tuple):
-        return answer[0][:, 0].astype(np.int64)
-    return (answer.argmax(-1) if answer.ndim == 2 else answer).astype(np.int64)

@@ -171,6 +171,8 @@ READERS: dict[str, Callable[[Method], bool]] = {
     "outer_lr": lambda method: method.merge_step is outer_nesterov,
     "outer_momentum": lambda method: method.merge_step is outer_nesterov,
     "disagreement_weight": lambda method: method.weighs_disagreement,
+    "robust_soft": lambda method: method.sends in (Sends.SOFT, Sends.TOP_K),
+    "exam": lambda method: method.sends is not Sends.NOTHING,
     "inverse_agreement": lambda method: method.target is histogram,
 }
 

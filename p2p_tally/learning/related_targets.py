@@ -60,4 +60,7 @@ def mean_of_confident(
     if weights is not None:
         own *= weights[:, None] if weights.ndim == 1 else weights
     total = own.sum(0)
-    return by_vote(answers, own / np.where(total > 0, total, 1.0))
+    shares = own / np.where(total > 0, total, 1.0)
+    if federation.robust_soft is not None:
+        return mean_soft_label(answers, classes, federation, shares)
+    return by_vote(answers, shares)

@@ -273,7 +273,7 @@ def missed_a_merge(federation: Federation, finished: int, now: int) -> bool:
     """Whether the others may have merged in the rounds after `finished` up to `now`, which a node has not played.
 
     Its parameters are theirs again after the next merge. What a merge rule keeps besides, such as DiLoCo's momentum, is
-    not: who hands that over does so where this is true.
+    then averaged too.
     """
     if federation.merge_when == "drift":
         return bool(federation.merge_every) and finished < now  # only those who voted can know

@@ -1,7 +1,8 @@
 """From a federation's options to what its nodes learn from: shards, probes, test set, and a learner for each node."""
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import cut
 from p2p_tally.learning.data.probes import ProbePool, overlap
 from p2p_tally.learning.data.text import TextSource
+from p2p_tally.learning.data.token_probes import tokenizer_of
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.own_methods import try_method
@@ -24,6 +26,7 @@ from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.schedule import begin_alike, resolve
 from p2p_tally.learning.start import choose_trained, same_values, warm_start
 from p2p_tally.learning.start_file import check_start_file, start_file
+from p2p_tally.learning.voting.examiner import set_exams
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,7 @@ class Task:
     shards: list[Examples]
     probes: ProbePool
     test: Examples
+    exams: list[Examples | None] = field(default_factory=list)  # of each node; none where --exam sets nothing apart
     normalise: Normalise | None = None
     augment: Augment | None = None
     tokenizer: Path | None = None  # of text
@@ -58,6 +62,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         download=download,
         vocabulary=federation.vocabulary,
         context=federation.context,
+        tokenizer=tokenizer_of(federation.probes),
     )
     source = load(federation.data, options)
     if source.test is None:
@@ -88,7 +93,8 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
             "%d of %d probes are in the test set too: accuracies will flatter", seen_in_test, len(probes.examples)
         )
     try_method(federation, source.classes)
-    shards, how = cut(private, federation.partition, federation.nodes, federation.seed)
+    whole, how = cut(private, federation.partition, federation.nodes, federation.seed)
+    shards, exams = set_exams(federation, whole, probes.labelled)
     return Task(
         federation=federation.model_copy(update={"partition": how}),
         classes=source.classes,
@@ -97,6 +103,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         shards=shards,
         probes=probes,
         test=test,
+        exams=exams,
         normalise=normalise,
         augment=_augmentation(federation, source),
         tokenizer=source.tokenizer if isinstance(source, TextSource) else None,
@@ -202,11 +209,11 @@ def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
     return model
 
 
-def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
-    """The learner of one node: its own initialisation, its own shard."""
+def make_learner(task: Task, name: NodeName, rank: int, device: str, make: Callable[..., Learner] = Learner) -> Learner:
+    """The learner of one node: its own initialisation, its own shard. `make`: another kind of learner."""
     model = make_model(task, name, rank)
     _try_out(model, task, shown(of_rank(task.federation, rank).model))
-    return Learner(
+    return make(
         name,
         task.federation,
         model,
@@ -218,6 +225,7 @@ def make_learner(task: Task, name: NodeName, rank: int, device: str) -> Learner:
         normalise=task.normalise,
         augment=task.augment,
         about=about_model(task, rank),
+        exam=task.exams[rank] if task.exams else None,
     )
 
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 
 from p2p_tally.ids import NodeName, in_order
-from p2p_tally.learning.consensus import Answer, beyond_chance, counts, measure
-from p2p_tally.learning.learner import Learner, votes_of
+from p2p_tally.learning.consensus import Answer, beyond_chance, counts, measure, votes_of
+from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.schedule import Channel, channel_opens, quorum, sends_ballots, with_agreement, with_quorum
 from p2p_tally.learning.voting.reliability import weighs_by_reliability
 from p2p_tally.node.step.step import Step
@@ -66,12 +66,37 @@ class Poll:
 
     def weights(self, round: int, heard: dict[NodeName, Answer]) -> np.ndarray | None:
         """The weight of each answer, or of each vote; None if all have the same."""
+        voters, rank = [self._topology.rank(member) for member in heard], self._topology.rank(self._name)
+        votes = np.stack([votes_of(answer) for answer in heard.values()])  # [N, P]
+        labels, voter = self._learner.probes.labels_of(round), self._learner.voter
+        trusted = voter.distrusted
+        weights = voter.judge(voters, rank, votes, labels, self._by_option(round, heard, voters, votes, labels))
+        self._log_change(trusted, voter.distrusted)
+        return weights
+
+    def _log_change(self, before: dict[int, float], now: dict[int, float]) -> None:
+        """Say whose votes no longer count, and whose do again."""
+        for rank in sorted(now.keys() ^ before.keys()):
+            peer = self._topology.members[rank]
+            if rank in before:
+                log.info("the votes of %s count again", peer, extra={"event": "trusted-again", "peer": peer})
+                continue
+            text = "worse than chance in %.0f %% of its rounds: the votes of %s lose weight"
+            log.warning(text, 100 * now[rank], peer, extra={"event": "distrusted", "peer": peer})
+
+    def _by_option(
+        self,
+        round: int,
+        heard: dict[NodeName, Answer],
+        voters: list[int],
+        votes: np.ndarray,
+        labels: np.ndarray | None,
+    ) -> np.ndarray | None:
+        """The weights by --tally-weights."""
         if self._federation.tally_weights == "uniform":
             return None
         if weighs_by_reliability(self._federation):
-            voters = [self._topology.rank(member) for member in heard]
-            votes = np.stack([votes_of(answer) for answer in heard.values()])  # [N, P]
-            return self._learner.voter.weigh(voters, votes, self._learner.probes.labels_of(round))
+            return self._learner.voter.weigh(voters, votes, labels)
         row = self._topology.mixed_weights(self._name, round, self._federation.hops)
         weights = np.array([row.get(member, 0.0) for member in heard])
         weights /= weights.sum()

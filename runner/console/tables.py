@@ -44,12 +44,14 @@ def print_run(run: Run) -> None:
     tails = [np.mean(own[np.isfinite(own)]) if np.isfinite(own).any() else np.nan for own in run.accuracy[run.tail].T]
     for rank, name in enumerate(run.names[:16]):
         model = [shown(of_rank(run.federation, rank).model)] if mixed else []
-        table.add_row(name, *model, *(_share(value) for value in (summary["accuracy"][rank], tails[rank])))
+        shown_name = f"{name} (lies)" if rank >= run.honest else name
+        table.add_row(shown_name, *model, *(_share(value) for value in (summary["accuracy"][rank], tails[rank])))
     if len(run.names) > 16:
         table.add_row(f"... {len(run.names) - 16} more")
     print_table(table)
+    of = "" if run.honest == len(run.names) else f" of the {run.honest} honest nodes ({run.federation.attack})"
     Console().print(
-        f"tail accuracy {summary['tail_accuracy']:.2f} %, peak {summary['peak_accuracy']:.2f} %, "
+        f"tail accuracy{of} {summary['tail_accuracy']:.2f} %, peak {summary['peak_accuracy']:.2f} %, "
         f"spread between peers {summary['cross_peer_std']:.2f}\n"
         f"sent per peer: payload {in_units(summary['payload_bytes'])}, framed {in_units(summary['framed_bytes'])}; "
         f"{summary['seconds']:.1f} s\n"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from p2p_tally.attacks.kinds import check_attacks
 from p2p_tally.config import Federation, ServiceSettings, write_options
 from p2p_tally.errors import OperatorError, StoppedError
 from p2p_tally.files import replacing
@@ -58,6 +59,7 @@ def launch(
     # Checked here too: otherwise every daemon would fail, and only after the run folder was made.
     federation.check_names()
     check_models(federation)
+    check_attacks(federation, "daemon")
     check_start_file(federation)
     make_topology(federation)
     check_installed(settings.log)

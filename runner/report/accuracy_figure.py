@@ -30,7 +30,7 @@ def save(figure: Figure, path: Path) -> None:
 
 def accuracy_figure(run: Run, path: Path) -> None:
     """Test accuracy over the rounds: the mean of the peers, its band, every merge, the warm-up."""
-    federation, rounds, accuracy = run.federation, run.rounds, run.accuracy
+    federation, rounds, accuracy = run.federation, run.rounds, run.accuracy[:, : run.honest]
     mean, spread = np.nanmean(accuracy, 1), np.nanstd(accuracy, 1)
     method = method_of(federation)
     colour = method.colour

@@ -123,7 +123,7 @@ def stabilisation(results: Results) -> Figure | None:
 def _curve(cell: CellResults) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rounds, mean over peers and spread between them; means over seeds, of the rounds that all of them evaluated."""
     length = min(len(run.lines) for run in cell.runs)
-    accuracy = np.stack([run.accuracy[:length] for run in cell.runs])  # [S, E, N]
+    accuracy = np.stack([run.accuracy[:length, : run.honest] for run in cell.runs])  # [S, E, n]
     return cell.runs[0].rounds[:length], np.nanmean(accuracy, (0, 2)), np.nanmean(np.nanstd(accuracy, 2), 0)
 
 

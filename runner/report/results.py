@@ -116,13 +116,14 @@ def _metrics(run: Run) -> dict[str, float]:
     if run.wire_bytes is not None:
         metrics["wire"] = run.wire_bytes
     if isinstance(run.provenance.parameters, list):
-        sizes, tails = np.array(run.provenance.parameters), run.accuracy[run.tail]  # [N], [tail, N]
+        # [n], [tail, n] of the honest ones
+        sizes, tails = np.array(run.provenance.parameters)[: run.honest], run.accuracy[run.tail, : run.honest]
         metrics["tail_smallest"] = float(np.nanmean(tails[:, sizes == sizes.min()]))
         metrics["tail_largest"] = float(np.nanmean(tails[:, sizes == sizes.max()]))
     if "tail_perplexity" in summary:
         metrics["perplexity"] = summary["tail_perplexity"]
         with np.errstate(over="ignore"):
-            metrics["best_perplexity"] = float(np.exp(np.nanmean(run.loss, 1).min()))
+            metrics["best_perplexity"] = float(np.exp(np.nanmean(run.loss[:, : run.honest], 1).min()))
     return metrics
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from p2p_tally.attacks.kinds import liars
 from p2p_tally.config import Federation
 from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.methods import method_of
@@ -52,6 +53,7 @@ class Run:
     folder: Path | None = None
     provenance: Provenance = field(default_factory=Provenance)
     wire_bytes: float | None = None  # with TCP and IP headers, mean over peers; None where nothing crossed a network
+    distrusted: list[str] | None = None  # voters that most honest nodes distrust at the end; None: nobody judges
     model_files: list[bytes] = field(default_factory=list, repr=False)  # of a run without a folder, where they would be
 
     @property
@@ -78,6 +80,15 @@ class Run:
         return np.array([line.loss for line in self.lines])  # [E, N]
 
     @property
+    def honest(self) -> int:
+        """How many members do not lie: the first ones."""
+        return len(self.names) - liars(self.federation)
+
+    @property
+    def liars(self) -> list[str]:
+        return self.names[self.honest :]
+
+    @property
     def merge_rounds(self) -> list[int]:
         """Evaluated rounds that ended with a merge."""
         return [line.round for line in self.lines if line.merged]
@@ -89,8 +100,9 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """The one line of JSON that a run prints."""
-        accuracy, federation, last = self.accuracy, self.federation, self.lines[-1]
-        tail = accuracy[self.tail]  # [tail, N]
+        federation, last = self.federation, self.lines[-1]
+        accuracy = self.accuracy[:, : self.honest]
+        tail = accuracy[self.tail]  # [tail, n]
         return {
             "method": method_of(federation).name,
             "nodes": federation.nodes,
@@ -100,6 +112,7 @@ class Run:
             "tail_accuracy": float(np.nanmean(tail)),
             "peak_accuracy": float(np.nanmean(accuracy, 1).max()),
             "cross_peer_std": float(np.nanstd(tail, 1).mean()),
+            **self._lies(),
             **self._perplexity(),
             **self._by_model(tail),
             "accuracy": last.accuracy,
@@ -111,12 +124,18 @@ class Run:
             "run": str(self.folder) if self.folder else None,
         }
 
+    def _lies(self) -> dict[str, Any]:
+        """Where members lie: how, and who; accuracies are then those of the honest. And whom most do not trust."""
+        lies = {} if self.honest == len(self.names) else {"attack": self.federation.attack, "liars": self.liars}
+        return lies if self.distrusted is None else {**lies, "distrusted": self.distrusted}
+
     def _by_model(self, tail: np.ndarray) -> dict[str, Any]:
         """Where the peers hold different models: tail accuracy of each, and the parameters of each peer's."""
         held = holders(self.federation)
         if len(held) == 1:
             return {}
-        tails = {model: float(np.nanmean(tail[:, ranks])) for model, ranks in held.items()}
+        honest = {model: [rank for rank in ranks if rank < self.honest] for model, ranks in held.items()}
+        tails = {model: float(np.nanmean(tail[:, ranks])) for model, ranks in honest.items() if ranks}
         return {"tail_by_model": tails, "parameters": self.provenance.parameters}
 
     def _perplexity(self) -> dict[str, float]:
@@ -124,7 +143,7 @@ class Run:
         if not predicts_tokens(self.federation):
             return {}
         with np.errstate(over="ignore"):
-            return {"tail_perplexity": float(np.exp(np.nanmean(self.loss[self.tail])))}
+            return {"tail_perplexity": float(np.exp(np.nanmean(self.loss[self.tail, : self.honest])))}
 
 
 def predicts_tokens(federation: Federation) -> bool:

@@ -14,22 +14,28 @@ from typing import Any, Protocol
 
 import torch
 
+from p2p_tally.attacks.board import Board
+from p2p_tally.attacks.kinds import check_attacks, knows_others, liars, withholds
 from p2p_tally.config import EngineName, Federation, NodeSettings, SimulationSettings
+from p2p_tally.defence.exam import by_majority
 from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.schedule import evaluates
 from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.learning.start import check_frozen, frozen_tensors
+from p2p_tally.node.conduct import Conduct
 from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
-from p2p_tally.node.node import Node
+from p2p_tally.node.node import Node, compute_here
 from p2p_tally.node.reports import RoundReport
+from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.runner.runs.folder import RunFolder
 from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
 from p2p_tally.runner.runs.round_lines import OnLine, RoundLog
 from p2p_tally.runner.runs.run import Run, cell_name
 from p2p_tally.runner.simulation.checkpoints import EngineState, Resumable, RunCheckpoints, checkpoints_of
 from p2p_tally.runner.simulation.event_loop import run_to_end
+from p2p_tally.runner.simulation.virtual_time import VirtualTimeLoop
 from p2p_tally.runner.stacked.engine import Stacked, is_faster
 from p2p_tally.topologies import Topology
 from p2p_tally.tracking.services import check_installed
@@ -47,6 +53,10 @@ class Engine(Resumable, Protocol):
 
     def play(self, lines: RoundLog) -> None:
         """All rounds, or those after the restored one; a line for each evaluated round."""
+        ...
+
+    def distrusted(self, honest: int) -> list[int]:
+        """The ranks that most of the first `honest` peers do not trust as voters."""
         ...
 
     def peers(self) -> Iterable[Learner]:
@@ -91,6 +101,7 @@ def _simulate(
     device = pick_device(settings.device)
     names = [str(name) for name in ranked_names(federation.nodes)]
     engine_name = _choose_engine(settings.engine, task, device)
+    check_attacks(task.federation, "stacked" if engine_name == "stacked" else "exact", task.classes)
     engine: Engine = (
         Stacked(task, topology, device, threads) if engine_name == "stacked" else Exact(task, topology, device)
     )
@@ -141,6 +152,8 @@ def _finished(run: Run, engine: Engine, seconds: float) -> Run:
         else:
             learner.save_model(run.folder / f"{name}.safetensors")
     provenance = replace(run.provenance, parameters=one_or_each(sizes))
+    distrusted = [run.names[rank] for rank in engine.distrusted(run.honest)]
+    run = replace(run, distrusted=distrusted if run.federation.exam else None)
     return replace(run, parameters_sha256=digests, seconds=seconds, provenance=provenance, model_files=models)
 
 
@@ -166,19 +179,36 @@ class Exact:
 
     def __init__(self, task: Task, topology: Topology, device: str) -> None:
         self.names = ranked_names(task.federation.nodes)
-        self.learners = [make_learner(task, name, rank, device) for rank, name in enumerate(self.names)]
-        if task.federation.merge_every:
-            check_frozen(task.federation, (frozen_tensors(learner.model) for learner in self.learners))
+        federation = task.federation
+        board = Board(self.names[: federation.nodes - liars(federation)])
+        conducts = [Conduct(federation, rank, board) for rank in range(federation.nodes)]
+        self.learners = [
+            make_learner(task, name, rank, device, conducts[rank].make_learner) for rank, name in enumerate(self.names)
+        ]
+        if federation.merge_every:
+            check_frozen(federation, (frozen_tensors(learner.model) for learner in self.learners))
         self.recorder = LockstepRecorder(dict(zip(self.names, self.learners, strict=True)), topology)
+        # Where messages may never come, deadlines must pass; they pass when nobody has anything left to do.
+        falters = withholds(federation)
+        self._make_loop = VirtualTimeLoop if falters else asyncio.new_event_loop
         network = MemoryNetwork()
         self.nodes = [
-            Node(name, learner, topology, MemoryTransport(network, name), self.recorder)
-            for name, learner in zip(self.names, self.learners, strict=True)
+            Node(
+                name,
+                learner,
+                topology,
+                MemoryTransport(network, name),
+                self.recorder,
+                board.compute(name) if knows_others(federation) else compute_here,
+                deadlines=Deadlines(fixed=1.0) if falters else None,
+                make_outbox=conduct.make_outbox(learner, topology),
+            )
+            for name, learner, conduct in zip(self.names, self.learners, conducts, strict=True)
         ]
 
     def play(self, lines: RoundLog) -> None:
         self.recorder.begin(lines)
-        run_to_end(self._play())
+        run_to_end(self._play(), self._make_loop)
 
     async def _play(self) -> None:
         for node in self.nodes:  # all can be reached before the first frame is sent
@@ -190,6 +220,9 @@ class Exact:
 
     def peers(self) -> Iterable[Learner]:
         return self.learners
+
+    def distrusted(self, honest: int) -> list[int]:
+        return by_majority([learner.voter.distrusted for learner in self.learners[:honest]])
 
     def state(self) -> EngineState:
         tensors = {

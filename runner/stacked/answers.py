@@ -4,15 +4,14 @@ Tensor code for what `learning/answers.py`, `learning/consensus.py` and `BallotF
 probes, C classes. Logits come block by block, [n, C, P] each.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from p2p_tally.learning.answers import votes
-from p2p_tally.learning.consensus import Answer, measure
-from p2p_tally.learning.learner import votes_of
+from p2p_tally.learning.consensus import Answer, measure, votes_of
 from p2p_tally.learning.member_changes import changes_members
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.objectives import blended_target
@@ -23,7 +22,8 @@ from p2p_tally.node.traffic import VotesSent
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.messages import Vote
 from p2p_tally.runner.stacked.any_target import answers_of, any_target, is_batched
-from p2p_tally.runner.stacked.listeners import Heard, Listeners
+from p2p_tally.runner.stacked.judges import Judges
+from p2p_tally.runner.stacked.listeners import Listeners
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.runner.stacked.peers import Peers
 
@@ -43,13 +43,26 @@ class Answers:
         if weighs_by_reliability(task.federation):
             self._listeners = Listeners(len(stack.names), task.classes, alike=not changes_members(task.federation))
 
+        self.judges = None
+        if task.federation.exam:
+            alike = task.probes.labelled and not changes_members(task.federation)
+            self.judges = Judges(stack, task.classes, alike)
+
+    def examine(self, r: int, voting: np.ndarray) -> None:
+        """Before those who are voting [N] look at the probes of a round."""
+        if self.judges is not None:
+            self.judges.examine(r, voting)
+
     def state(self) -> dict[str, Tensor]:
         """What the next round depends on besides the peers' models."""
-        return {} if self._listeners is None else self._listeners.state()
+        kept = {} if self._listeners is None else self._listeners.state()
+        return kept if self.judges is None else kept | self.judges.state()
 
     def restore(self, state: dict[str, Tensor]) -> None:
         if self._listeners is not None:
             self._listeners.restore(state)
+        if self.judges is not None:
+            self.judges.restore(state)
 
     def can_be_sent(self, logits: Sequence[Tensor]) -> np.ndarray:
         """Whose answer has a ballot [N]. A vote always has; probabilities must be finite."""
@@ -75,11 +88,14 @@ class Answers:
             answers = self._answers(logits)
             cast = np.stack([votes_of(answer) for answer in answers]) if self._sends is Sends.VOTES else None
             task = self._task
-            heard: Iterable[Heard] = audience.heard(speaking)
-            if self._listeners is not None:
+            heard = list(audience.heard(speaking))
+            if self._listeners is not None or self.judges is not None:
                 named, labels = np.stack([votes_of(answer) for answer in answers]), task.probes.labels_of(r)
                 listening = np.array([one.speaks for one in now])
-                heard = self._listeners.weigh(audience, speaking, listening, named, labels)
+                if self._listeners is not None:
+                    heard = self._listeners.weigh(audience, speaking, listening, named, labels)
+                if self.judges is not None:
+                    heard = self.judges.weigh(heard, listening, named, labels)
             target = any_target(self._method, task.federation, task.classes, answers, heard)
             return self._said(r, speaking, cast), target.to(self._stack.device)
         if self._sends is Sends.VOTES:

@@ -28,7 +28,7 @@ BATCHED = {
 
 def is_batched(method: Method, federation: Federation) -> bool:
     """Whether the engine's own tensor code covers this row. A row that sends nothing needs no code at all."""
-    if weighs_by_reliability(federation):
+    if weighs_by_reliability(federation) or federation.exam or federation.robust_soft is not None:
         return False
     return method.answer is None or (method.answer, method.target) in BATCHED
 

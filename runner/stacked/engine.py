@@ -45,6 +45,7 @@ from p2p_tally.runner.simulation.checkpoints import EngineState
 from p2p_tally.runner.stacked.answers import Answers
 from p2p_tally.runner.stacked.batched_model import layers_of
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
+from p2p_tally.runner.stacked.lies import StackedLies
 from p2p_tally.runner.stacked.merging import averages
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.runner.stacked.peers import Peers
@@ -81,6 +82,7 @@ class Stacked:
         self.topology = topology
         self.clock = clock
         self.stack = Peers(task, device, threads)
+        self.lies = StackedLies(self.federation, self.stack.blocks)
         self.names = self.stack.names
         self.device = self.stack.device
         self.ballots = ballot_format(self.federation, task.probes.votes_per_round, task.classes)
@@ -107,6 +109,9 @@ class Stacked:
             for r in range(self.round + 1, self.federation.rounds + 1):
                 self._play(r, lines)
                 self.round = r
+
+    def distrusted(self, honest: int) -> list[int]:
+        return [] if self.answers.judges is None else self.answers.judges.distrusted(honest)
 
     def peers(self) -> Iterator[Learner]:
         """Each peer's model in turn, in one learner."""
@@ -240,8 +245,9 @@ class Stacked:
         return [known[opened] if here else CLOSED for opened, here in zip(self.warmup, there, strict=True)]
 
     def _look(self, r: int, voting: np.ndarray) -> list[Tensor]:
+        self.answers.examine(r, voting)
         x, _ = self.task.probes.sample(r)
-        return self.stack.each(lambda block: block.look(x, _some(voting[block.rows])))
+        return self.lies.answered(r, self.stack.each(lambda block: block.look(x, _some(voting[block.rows]))))
 
     def _with_votes(
         self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray, logits: list[Tensor]
@@ -313,7 +319,7 @@ class Stacked:
     def _merge(self, graph: Neighbourhoods, r: int) -> bool:
         """Merge; False where it was not completed."""
         self.merged_at = r
-        parameters, there = self.stack.parameters, graph.there
+        parameters, there = self.lies.contributed(r, self.stack.parameters), graph.there
         average, kept = averages(parameters, graph, self.federation, self.topology, r, self.coded)
         if average is None or not torch.isfinite(average.sum()):
             # Nodes would refuse each other's vectors one by one. Here all peers merge, or none.
@@ -323,7 +329,7 @@ class Stacked:
             lambda block: block.merge(average[block.rows] if len(average) > 1 else average, _some(there[block.rows]))
         )
         if self.coded is not None and kept is not None:
-            self.coded.settle(parameters[int(there.argmax())], kept, there)
+            self.coded.settle(self.stack.parameters[int(there.argmax())], kept, there)
         return True
 
 

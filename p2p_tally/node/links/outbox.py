@@ -1,6 +1,6 @@
 """Sends messages: each is encoded once, sent to its receivers, and counted in the ledger."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.transport import Transport
@@ -35,6 +35,10 @@ class Outbox:
                 peer, message.stage, message.payload, framed_bytes(len(frame), masked=self.transport.masks(peer))
             )
         return sent
+
+
+# Makes the outbox of a node, from its name, its links and its ledger.
+MakeOutbox = Callable[[NodeName, Transport, Ledger], Outbox]
 
 
 def framed_bytes(length: int, *, masked: bool) -> int:

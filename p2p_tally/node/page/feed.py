@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from p2p_tally.config import Federation
-from p2p_tally.learning.consensus import Answer
-from p2p_tally.learning.learner import votes_of
+from p2p_tally.learning.consensus import Answer, votes_of
 from p2p_tally.learning.methods import method_of
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.node import Node
@@ -19,10 +18,11 @@ from p2p_tally.page.verdict import ENDED, stands_still
 from p2p_tally.page.votes import COMPARED, vote_record
 from p2p_tally.protocol.ledger import Count
 from p2p_tally.protocol.messages import Stage
+from p2p_tally.protocol.peers import MERGING
 
 # The kinds of bytes that the page shows; what is not named here is the rest.
 VOTES = (Stage.VOTE, Stage.READY)
-MERGES = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER, Stage.ANNOUNCE, Stage.HANDOVER)
+MERGES = (*MERGING, Stage.ANNOUNCE, Stage.HANDOVER)
 
 # The share of the last round in the usual time of a round.
 NEWEST = 0.2

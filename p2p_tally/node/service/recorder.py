@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from p2p_tally.learning.consensus import Measures, measure
-from p2p_tally.learning.learner import Learner, votes_of
+from p2p_tally.learning.consensus import Measures, measure, votes_of
+from p2p_tally.learning.learner import Learner
 from p2p_tally.node.node import Node
 from p2p_tally.node.reports import RoundReport
 from p2p_tally.node.service.checkpoint import Checkpoint, Checkpoints

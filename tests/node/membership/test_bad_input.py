@@ -219,3 +219,12 @@ def test_an_old_request_brings_nobody_back(alice: Home, tmp_path: Path) -> None:
     with pytest.raises(TrustError) as refused:
         chain.ordered(founder, request, 3)
     assert refused.value.reason == "old"
+
+
+@pytest.mark.parametrize("data", ["npz:nope.npz", "text:nope.txt"])
+async def test_a_missing_file_is_said_before_anybody_lets_the_newcomer_in(
+    data: str, alice: Home, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"^--data {data}: no such file"):
+        await join(tmp_path / "bob", invitation(alice, "bob"), data=data)
+    assert not (tmp_path / "bob").exists()

@@ -1,0 +1,1 @@
+"""Peers that lie, for experiments: what they answer, contribute and send in place of the truth. `--attack` names it."""
