@@ -23,6 +23,7 @@ from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.carried import Carried, Step, decode_carried
 from p2p_tally.protocol.changes import ChangeFormat
+from p2p_tally.protocol.evidence_messages import Echoed, Passed, Signed
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.handover import ArrivingState, digest_of, pieces
 from p2p_tally.protocol.handover_messages import Fetch, State
@@ -90,6 +91,7 @@ def messages() -> list[Message]:
         News(2, 77, Here(5)), News(2, 78, Waiting(5, Stage.ANNOUNCE)), News(2, 79, Lost(b"\x01")),
         Fetch(9), State(9, 2, 8, 4096, digest), State(9, None, 0, 0, digest), Piece(0, bytes(64)),
         ListNumber(4, digest), ListAsk(1), ListPart(1, b"{}\n{}"), ListRequest(b"{}"),
+        Signed(1, 1, 8, bytes(16), bytes(64)), Echoed(1, b"\xf0", bytes(80)), Passed(2, 1, 1, 8, bytes(16), bytes(64)),
     ]  # fmt: skip
 
 
