@@ -58,7 +58,7 @@ def test_what_follows_from_a_score(value: float, standing: Standing, awaited: bo
     [
         (Offence.BALLOT, 2, Standing.NOT_AWAITED),
         (Offence.BALLOT, 13, Standing.CLOSED),
-        (Offence.PARAMETERS, 1, Standing.NOT_AWAITED),
+        (Offence.PARAMETERS, 2, Standing.NOT_AWAITED),
         (Offence.PARAMETERS, 3, Standing.NOT_MERGED),
         (Offence.FRAME, 7, Standing.CLOSED),
         (Offence.CONTRADICTION, 1, Standing.NOT_AWAITED),
