@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from p2p_tally import __version__, cli_experiments, cli_features, cli_members, cli_models, cli_page
+from p2p_tally import __version__, cli_evidence, cli_experiments, cli_features, cli_members, cli_models, cli_page
 from p2p_tally.cli_environment import FromEnvironment, read_environment, unknown_variables
 from p2p_tally.cli_help import GraphCommand, GroupedCommand
 from p2p_tally.cli_options import (
@@ -210,8 +210,8 @@ def node(
         cli_members.run_member(given, config, as_json)
         return
     federation, settings = collect_options(given, config, DaemonSettings)
-    if report and settings.least_present is None:
-        settings = settings.model_copy(update={"least_present": 1})  # who dies in a launch is not started again
+    if report:
+        settings = settings.as_launched()
     membership = "topology" in given or "topology" in file_options(config)
     if not settings.peers and not report:
         log.warning("--peers: none given, so this node learns alone")
@@ -276,6 +276,7 @@ app.command(cls=GroupedCommand)(cli_members.found)
 app.command(cls=GroupedCommand)(cli_members.join)
 for command in (
     *cli_members.COMMANDS,
+    cli_evidence.evidence,
     cli_page.status,
     cli_page.page,
     cli_features.features,

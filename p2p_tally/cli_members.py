@@ -19,7 +19,7 @@ from p2p_tally.ids import node_name
 OWN_OPTIONS = (
     "data", "partition", "augment", "test_count", "eval_every", "tail", "listen", "address", "dial_only", "admin",
     "admin_token_file", "device", "data_root", "download", "log", "log_format", "barrier_timeout", "longest_wait",
-    "quorum", "least_present", "alone", "checkpoint_every",
+    "slow_peers", "quorum", "least_present", "alone", "checkpoint_every",
 )  # fmt: skip
 
 # How long a command waits for what becomes of its request.
@@ -32,7 +32,7 @@ HomeFolder = Annotated[
 MemberName = Annotated[str, typer.Argument(metavar="NAME", help="a member's name")]
 
 
-def _home(folder: Path | str | None) -> Any:
+def home_of(folder: Path | str | None) -> Any:
     from p2p_tally.node.membership.home import Home
 
     return Home(Path(folder or DEFAULT_HOME))
@@ -55,7 +55,7 @@ def identity(
     """Show this node's key, which is made where there is none; or replace it, without leaving the federation."""
     from p2p_tally.trust.changes import Kind
 
-    place = _home(home)
+    place = home_of(home)
     if action not in ("show", "rotate"):
         raise ConfigError(f"identity {action}: accepted is rotate, or nothing")
     if action == "rotate":
@@ -80,7 +80,7 @@ def found(*, config: ConfigFile = None, as_json: Json = False, given: dict[str, 
 
     values = {**file_options(config), **given}
     federation, settings = parse_options(values, DaemonSettings)
-    home = _home(settings.home)
+    home = home_of(settings.home)
     own = {key: value for key, value in values.items() if key in OWN_OPTIONS}
     chain = found_federation(home, federation, settings, own)
     members = chain.members
@@ -103,7 +103,7 @@ def invite(
     """Print one line that lets NAME in, once. Send it as you would send a password."""
     from p2p_tally.node.membership.invitations import Invitations
 
-    place = _home(home)
+    place = home_of(home)
     own, members = _name_of(place)
     invited = node_name(name)
     if not 0 < days <= 3650:
@@ -135,7 +135,7 @@ def join(
     from p2p_tally.trust.invitation import read_invitation
 
     invitation = read_invitation(sys.stdin.read() if line == "-" else line)
-    place = _home(home)
+    place = home_of(home)
     chain = asyncio.run(join_federation(place, invitation, given, lambda text: print(text, file=sys.stderr)))
     members = chain.members
     me = members.current[invitation.name]
@@ -153,7 +153,7 @@ def starts_member(given: dict[str, Any], from_file: dict[str, Any]) -> bool:
     values = {**from_file, **given}
     if values.get("peers") or values.get("topology"):
         return False
-    place = _home(values.get("home"))
+    place = home_of(values.get("home"))
     return bool(place.has_federation)
 
 
@@ -162,7 +162,7 @@ def run_member(given: dict[str, Any], config: list[Path] | None, as_json: bool) 
     from p2p_tally.node.service.member import MemberDaemon
     from p2p_tally.node.service.process import run_daemon
 
-    place = _home(given.get("home"))
+    place = home_of(given.get("home"))
     members = place.chain().members
     values = place.shared_options(members) | place.own_options() | file_options(config) | given
     values = {"out": place.run, **values, "home": place.folder, "resume": True}
@@ -183,7 +183,7 @@ def run_member(given: dict[str, Any], config: list[Path] | None, as_json: bool) 
 
 def members(home: HomeFolder = None, as_json: Json = False) -> None:
     """List the members: names, keys, addresses, roles; and who is there, if this home's node runs with --admin."""
-    place = _home(home)
+    place = home_of(home)
     found = place.chain().members
     admin = place.own_options().get("admin")
     links = _links(str(admin)) if admin and place.in_use else None
@@ -236,7 +236,7 @@ def leave(home: HomeFolder = None) -> None:
     """Leave the federation for good."""
     from p2p_tally.trust.changes import Kind
 
-    place = _home(home)
+    place = home_of(home)
     name, members = _name_of(place)
     if name == members.orderer and len(members.current) > 1:
         raise ConfigError(
@@ -271,7 +271,7 @@ def take_over(home: HomeFolder = None) -> None:
     """Order changes from now on, in the place of who did. Only the successor can."""
     from p2p_tally.trust.changes import Kind
 
-    place = _home(home)
+    place = home_of(home)
     name, members = _name_of(place)
     if name != members.successor:
         raise ConfigError(f"{name} is not the successor; that is {members.successor or 'nobody'}")
@@ -279,7 +279,7 @@ def take_over(home: HomeFolder = None) -> None:
 
 
 def _ask_about(home: Path | None, kind: Any, name: str) -> None:
-    place = _home(home)
+    place = home_of(home)
     own, members = _name_of(place)
     about = node_name(name)
     if about not in members.current:

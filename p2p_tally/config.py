@@ -111,6 +111,14 @@ class ServiceSettings(NodeSettings):
         group="Running",
         gt=0,
     )
+    slow_peers: Literal["share", "await"] | None = option(
+        None,
+        "a neighbour in time but much slower than most is awaited: share: for a fifth of the time; await: always "
+        "[default: share; launch: await]",
+        "share or await",
+        metavar="share|await",
+        group="Running",
+    )
     quorum: int | None = option(
         None,
         "least votes, own included, to distill on [default: a majority of the neighbourhood]",
@@ -213,6 +221,11 @@ class DaemonSettings(ServiceSettings):
     insecure: bool = option(
         False, "listen beyond this machine without transport security", "given or not given", metavar="FLAG"
     )
+
+    def as_launched(self) -> Self:
+        """As a launcher starts it: who dies in a launch is not started again, and all are the operator's own."""
+        own = {"least_present": self.least_present or 1, "slow_peers": self.slow_peers or "await"}
+        return self.model_copy(update=own)
 
 
 def read_options(path: Path, flag: str = "--config") -> dict[str, Any]:

@@ -5,6 +5,9 @@ which has the same bits, gives what to search for: the frames of votes, the para
 words of requests and hellos. The search must find none of these with TLS; on a second run with plain links it must find
 them, which tests the search.
 
+A third capture is of found, invite, join and the run that follows. There the probes travel, with the options and the
+members' list; the files in the founder's home say what to search for, and that the search finds it in them.
+
     sudo python scripts/wire_capture.py
 
 It needs Linux, `ip` and the rights of root, to make the namespaces and to listen to them.
@@ -23,7 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from p2p_tally.config import Federation, ServiceSettings, write_options
 from p2p_tally.ids import NodeName, ranked_names
@@ -179,6 +184,65 @@ def captured(federation: Federation, folder: Path, digests: list[str], *, secure
     return capture.read_bytes()
 
 
+def joined(folder: Path) -> tuple[bytes, dict[str, bytes]]:
+    """Every byte of TCP while a federation is founded and joined, and until it has played its rounds; and what went
+    over it, by kind."""
+    folder.mkdir()
+    capture = folder / "capture"
+    ear = inside(SPACES[0], __file__, "--listen-to", str(capture), stdout=subprocess.PIPE)
+    assert ear.stdout is not None and ear.stdout.readline() == "listening\n"
+    homes = [folder / name for name in ("alice", "bob")]
+    shared = [f"--{key.replace('_', '-')}={value}" for key, value in FEDERATION.items() if key != "nodes"]
+    own = [["--listen", f"{address}:{PORT}", "--device", "cpu"] for address in ADDRESSES]
+    done(SPACES[0], "found", "--name", "alice", *shared, *own[0], "--home", str(homes[0]))
+    line = done(SPACES[0], "invite", "bob", "--home", str(homes[0]))
+    logs = [(folder / f"{home.name}.log").open("w") for home in homes]
+    alice = inside(SPACES[0], "-m", "p2p_tally", "node", "--home", str(homes[0]), stderr=logs[0])
+    words = ("join", line, *own[1], "--home", str(homes[1]))
+    bob = inside(SPACES[1], "-m", "p2p_tally", *words, stderr=logs[1])
+    for home, process in zip(homes, (alice, bob), strict=True):
+        if process.wait(timeout=240):
+            sys.exit(
+                f"{home.name} ended with {process.returncode}: {(folder / f'{home.name}.log').read_text()[-2000:]}"
+            )
+    ear.terminate()
+    ear.wait(30)
+    (model,) = (homes[0] / "run").rglob("alice.safetensors")
+    with np.load(homes[0] / "probes.npz") as archive:
+        probes = b"".join(archive[name].tobytes() for name in archive.files)
+    texts = [(homes[0] / file).read_bytes() for file in ("federation.toml", "members.jsonl")]
+    sent = {"probes": probes, "options": texts[0], "list": texts[1], "parameters": last_merge(model)}
+    return capture.read_bytes(), {**sent, "invitation": line.encode()}
+
+
+def last_merge(model: Path) -> bytes:
+    """The last round is a merge, so the model that is left is what went over the link."""
+    return b"".join(tensor.numpy().tobytes() for tensor in load_file(model).values())
+
+
+def done(space: str, *words: str) -> str:
+    """A command that succeeds; returns what it prints."""
+    process = inside(space, "-m", "p2p_tally", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=240)
+    if process.returncode:
+        sys.exit(f"{words[0]} ended with {process.returncode}: {err}")
+    return str(out).strip()
+
+
+def search_join(folder: Path) -> None:
+    """Exit with a message if something of a join is in the clear."""
+    capture, sent = joined(folder)
+    runs = {capture[at : at + WINDOW] for at in range(len(capture) - WINDOW + 1)}
+    wanted = {kind: set(windows(content[: 1 << 22], 1)) for kind, content in sent.items()}
+    seen = {kind: len(runs & search) for kind, search in wanted.items()}
+    sizes = {kind: len(search) for kind, search in wanted.items()}
+    print(f"found, invite, join: {len(capture):,} bytes of TCP; of {sizes} runs found {seen}", flush=True)
+    if len(capture) < len(sent["probes"]) or not all(sizes.values()):
+        sys.exit("the capture is too short to have the probes in it: there is nothing to search for")
+    if any(seen.values()):
+        sys.exit("something of a join went over the network in the clear")
+
+
 def main() -> None:
     if len(sys.argv) == 3 and sys.argv[1] == "--listen-to":
         listen_to(Path(sys.argv[2]))
@@ -192,6 +256,7 @@ def main() -> None:
             capture = captured(federation, Path(folder) / kind, wanted.digests, secure=kind == "tls")
             results[kind] = found(capture, wanted)
             print(f"{kind}: {len(capture):,} bytes of TCP; found {results[kind]}", flush=True)
+        search_join(Path(folder) / "join")
     if not all(results["plain"][kind] for kind in SENT):
         sys.exit("the search does not find on plain links what goes over them")
     if any(results["tls"].values()):

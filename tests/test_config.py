@@ -184,7 +184,7 @@ AGREED |= {"disagreement_weight", "inverse_agreement", "seed"}
 
 def another_value(name: str) -> object:
     """A value that the field takes and that is not its default."""
-    special = {"outer_momentum": 0.5, "merge_threshold": 0.5, "warmup": 7, "method": "fedmd"}
+    special = {"outer_momentum": 0.5, "merge_threshold": 0.5, "warmup": 7, "method": "fedmd", "robust_merge": "clip"}
     field = Federation.model_fields[name]
     if name in special:
         return special[name]

@@ -18,6 +18,7 @@ LAYERS = {
     "p2p_tally.__main__": "cli",
     "p2p_tally.cli": "cli",
     "p2p_tally.cli_environment": "cli",
+    "p2p_tally.cli_evidence": "cli",
     "p2p_tally.cli_experiments": "cli",
     "p2p_tally.cli_features": "cli",
     "p2p_tally.cli_help": "cli",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 # Values of one member that are worked on at once.
-BLOCK = 1 << 14
+BLOCK = 1 << 13
 # With more values to cut off on either side, sorting a column is faster than moving the extremes out one by one.
 MOST_PASSES = 6
 

@@ -25,7 +25,7 @@ _NAMED = re.compile(r"([a-z-]+)(?::(\d+))?")
 
 @dataclass(frozen=True)
 class Rule:
-    """A robust mean, and how many liars it should bear."""
+    """A robust mean, and how many liars it should bear; for the mean itself `median` and `clip` do not need to know."""
 
     name: str
     liars: int
@@ -48,7 +48,7 @@ def rule_for(option: str, members: int) -> Rule | None:
         return None
     named = _NAMED.fullmatch(option)
     assert named is not None, "the option has been checked"
-    return Rule(named[1], int(named[2]) if named[2] else (members - 1) // 2)
+    return Rule(named[1], int(named[2]) if named[2] else members // MEMBERS_A_LIAR)
 
 
 def check_rule(option: str, members: int) -> None:

@@ -192,17 +192,43 @@ def measure(votes: np.ndarray, classes: int, labels: np.ndarray | None) -> Measu
     return Measures(float(first.mean()), float((first - shares.max(1)).mean()), right)
 
 
-def mean_pairwise_kl(log_probabilities: "Tensor") -> float:
-    """Lemma 1's disagreement: the mean of KL(f_n || f_m) over ordered pairs n != m and probes, from logs [N, P, C].
-
-    It takes O(N) instead of O(N^2): the sum over pairs of p_n (log p_n - log p_m) needs only the sums of p and of
-    log p over the nodes.
+@dataclass(frozen=True)
+class PairwiseKL:
+    """The sums over nodes from which Lemma 1's disagreement follows: the mean of KL(f_n || f_m) over ordered pairs and
+    probes. It takes O(N) instead of O(N^2): the sum over pairs of p_n (log p_n - log p_m) needs only the sums of p and
+    of log p over the nodes. Sums of several groups of nodes add up.
     """
-    nodes = log_probabilities.shape[0]
-    if nodes < 2:
-        return 0.0
+
+    nodes: int = 0
+    own: "Tensor | float" = 0.0  # [P], the sum of p log p over nodes and classes
+    probabilities: "Tensor | float" = 0.0  # over the nodes: [P, C] or [C, P]
+    logs: "Tensor | float" = 0.0
+    classes: int = 2  # the axis of the classes, of three
+
+    @classmethod
+    def of(cls, logs: "Tensor", probabilities: "Tensor", classes: int = 2) -> "PairwiseKL":
+        """Of nodes on the first axis, and their classes on this one."""
+        logs, probabilities = logs.double(), probabilities.double()
+        own = (probabilities * logs).sum((0, classes))
+        return cls(len(logs), own, probabilities.sum(0), logs.sum(0), classes)
+
+    def __add__(self, other: "PairwiseKL") -> "PairwiseKL":
+        return PairwiseKL(
+            self.nodes + other.nodes,
+            self.own + other.own,
+            self.probabilities + other.probabilities,
+            self.logs + other.logs,
+            other.classes,
+        )
+
+    def mean(self) -> float:
+        if self.nodes < 2:
+            return 0.0
+        cross = (self.probabilities * self.logs).sum(self.classes - 1)  # type: ignore[union-attr]
+        return float(((self.nodes * self.own - cross) / (self.nodes * (self.nodes - 1))).mean().clamp(min=0))
+
+
+def mean_pairwise_kl(log_probabilities: "Tensor") -> float:
+    """Lemma 1's disagreement from logs [N, P, C]."""
     logs = log_probabilities.double()
-    probabilities = logs.exp()
-    own = (probabilities * logs).sum((0, 2))  # [P]
-    cross = (probabilities.sum(0) * logs.sum(0)).sum(1)  # [P]
-    return float(((nodes * own - cross) / (nodes * (nodes - 1))).mean().clamp(min=0))
+    return PairwiseKL.of(logs, logs.exp()).mean()

@@ -52,6 +52,11 @@ def evaluation_batch(test: Examples) -> int:
     return max(1, min(EVALUATION_BATCH // test.probes_each, EVALUATION_VALUES // values))
 
 
+def batch_seed(federation: Federation, name: NodeName) -> int:
+    """What a node draws its batches by."""
+    return derive_seed(federation.seed, "batches", name)
+
+
 class Learner:
     """A model and the private data it learns from."""
 
@@ -94,7 +99,7 @@ class Learner:
         self.feedback = ErrorFeedback(start, begin_alike(federation)) if sends_changes(federation) else None
         self.voter = Voter(federation, classes, self.device, exam)
         self._local_loss = local_loss(private, classes, federation.balance, self.device)
-        self.batches = torch.Generator().manual_seed(derive_seed(federation.seed, "batches", name))
+        self.batches = torch.Generator().manual_seed(batch_seed(federation, name))
         self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
 
     def _adamw(self) -> FlatAdamW:

@@ -33,19 +33,20 @@ def blended_target(
     labels: Tensor | None,
     consensus: Tensor | None,
     label_weight: float,
-    consensus_weight: float,
+    consensus_weight: float | Tensor,
     disagreement_weight: float = 0.0,
     by_margin: bool = False,
 ) -> Tensor:
-    """alpha y + lambda_r (1 - alpha) H, row by row [P, C]; a term of weight 0 is left out.
+    """alpha y + lambda_r (1 - alpha) H, row by row [P, C]; a term of weight 0 is left out. For many peers at once with
+    a weight for each: H [n, P, C], and the weights [n, 1, 1].
 
     `disagreement_weight` b scales each probe's share of H by 1 + b (1 - max H), `by_margin` by its margin: how far the
     first class is above the second. The label term is a mean over the probes that have a label.
     """
     parts = []
-    if consensus_weight:
+    if isinstance(consensus_weight, Tensor) or consensus_weight:
         assert consensus is not None
-        weight: float | Tensor = consensus_weight
+        weight = consensus_weight
         if disagreement_weight:
             weight = consensus_weight * (1.0 + disagreement_weight * (1.0 - consensus.amax(-1, keepdim=True)))
         if by_margin:

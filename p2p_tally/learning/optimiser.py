@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.optim.adamw import adamw
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -41,20 +40,21 @@ class FlatAdamW:
         sizes = [piece.numel() for piece in pieces]
         # torch counts the steps of every piece; the first one's count is ours.
         steps = [state["step"], *(state["step"].clone() for _ in pieces[1:])]
-        adamw(
+        # The call that torch's `adamw(fused=True)` comes to after 40 microseconds of checks.
+        torch._foreach_add_(steps, 1)
+        torch._fused_adamw_(
             _cut(self.vector, sizes),
             [piece.reshape(-1) for piece in pieces],
             _cut(state["mean"], sizes),
             _cut(state["square"], sizes),
             [],
             steps,
-            fused=True,
-            amsgrad=False,
+            lr=self.lr,
             beta1=BETA1,
             beta2=BETA2,
-            lr=self.lr,
             weight_decay=self.weight_decay,
             eps=EPSILON,
+            amsgrad=False,
             maximize=False,
         )
 

@@ -232,9 +232,14 @@ def with_quorum(channel: Channel, votes: float, neighbourhood: int, chosen: int 
 
 
 def with_agreement(channel: Channel, kappa: float) -> Channel:
-    """The channel where the votes themselves tell what they are worth: from nothing where they agree no more than by
-    chance, to all of it at FAIR. A little is always left, so that the channel stays open."""
-    return Channel(channel.label, channel.consensus * min(1.0, max(LEAST_WEIGHT, kappa / FAIR)))
+    """The channel where the votes themselves tell what they are worth."""
+    return Channel(channel.label, channel.consensus * float(worth(np.float64(kappa))))
+
+
+def worth(kappa: np.ndarray | np.float64) -> np.ndarray:
+    """How much votes count that agree so far beyond chance: from nothing where they agree no more than by chance, to
+    all of it at FAIR. A little is always left, so that the channel stays open; also where kappa is not a number."""
+    return np.minimum(1.0, np.fmax(LEAST_WEIGHT, kappa / FAIR))
 
 
 def merge_is_due(federation: Federation, round: int, last_merge: int, agreement: float | None) -> bool:
@@ -273,7 +278,7 @@ def missed_a_merge(federation: Federation, finished: int, now: int) -> bool:
     """Whether the others may have merged in the rounds after `finished` up to `now`, which a node has not played.
 
     Its parameters are theirs again after the next merge. What a merge rule keeps besides, such as DiLoCo's momentum, is
-    not: who hands that over does so where this is true.
+    then averaged too.
     """
     if federation.merge_when == "drift":
         return bool(federation.merge_every) and finished < now  # only those who voted can know

@@ -18,6 +18,7 @@ from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import cut
 from p2p_tally.learning.data.probes import ProbePool, overlap
 from p2p_tally.learning.data.text import TextSource
+from p2p_tally.learning.data.token_probes import tokenizer_of
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.own_methods import try_method
@@ -61,6 +62,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         download=download,
         vocabulary=federation.vocabulary,
         context=federation.context,
+        tokenizer=tokenizer_of(federation.probes),
     )
     source = load(federation.data, options)
     if source.test is None:
@@ -194,11 +196,15 @@ def _augmentation(federation: Federation, source: Source) -> Augment | None:
     return crop_and_flip
 
 
+def initial_seed(federation: Federation, name: NodeName) -> int:
+    """What a node's model draws its first parameters by."""
+    return derive_seed(federation.seed, "initialisation", "all" if begin_alike(federation) else name)
+
+
 def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
     """A node's model as it begins: its own initialisation, or the same for all; or the parameters of a file."""
     federation = of_rank(task.federation, rank)
-    whose = "all" if begin_alike(federation) else name
-    seed = derive_seed(federation.seed, "initialisation", whose)
+    seed = initial_seed(federation, name)
     model = models.build(federation, task.default_model, task.input_shape, task.classes, seed)
     choose_trained(model, federation.train)
     path = start_file(federation, name)

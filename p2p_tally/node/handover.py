@@ -91,11 +91,13 @@ class Handover:
         log.warning("nobody gave a state: beginning round %d with its own", first, extra={"event": "own-parameters"})
 
     async def _ask(self, donors: Sequence[NodeName], first: int) -> bool:
-        """Ask one after the other, those first that are there. If they are in this round already they must not wait for
-        this node: a donor answers only when its next round begins. So it says that it comes after the round that they
-        are in."""
+        """Ask those that are there, one after the other. If they are in this round already they must not wait for this
+        node: a donor answers only when its next round begins. So it says that it comes after the round that they are
+        in."""
         self._told = first - 1
-        for donor in sorted(donors, key=lambda peer: not self._step.roster[peer].is_there):
+        for donor in donors:
+            if not self._step.roster[donor].is_there:
+                continue
             self._say_where(self._their_round(donors))
             self._box.expect(donor)
             self._outbox.broadcast([donor], Fetch(self._told))

@@ -16,19 +16,21 @@ from p2p_tally.ids import NodeName
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
-from p2p_tally.learning.schedule import Channel, channel, evaluates, merge_is_due, missed_a_merge, waits_for_half
+from p2p_tally.learning.schedule import Channel, channel, evaluates, merge_is_due, waits_for_half
 from p2p_tally.node.formats import ballot_format
 from p2p_tally.node.handover import Handover, state_size
 from p2p_tally.node.links.outbox import MakeOutbox, Outbox
 from p2p_tally.node.links.transport import Clock, Transport
 from p2p_tally.node.merges.choice import make_exchange
 from p2p_tally.node.merges.exchange import Peers, members_digest
+from p2p_tally.node.merges.outer import OuterState
 from p2p_tally.node.poll import Poll
 from p2p_tally.node.position import Position
 from p2p_tally.node.reports import RoundReport, Stopwatch
 from p2p_tally.node.step.handovers import Handovers
 from p2p_tally.node.step.inbox import ListDoor
 from p2p_tally.node.step.step import Abandoned, LeftBehind, Step
+from p2p_tally.node.step.witness import Witness
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.topologies import Topology
@@ -65,6 +67,7 @@ class Node:
         quorum: int | None = None,
         least_present: int | None = 1,
         lists: ListDoor | None = None,
+        witness: Witness | None = None,
         make_outbox: MakeOutbox = Outbox,
     ) -> None:
         self.name = name
@@ -81,26 +84,18 @@ class Node:
         deadlines = deadlines or Deadlines()
         handovers = Handovers(name, topology, self.position, state_size(learner))
         self.step = Step(
-            name,
-            self.federation,
-            topology,
-            transport,
-            self.outbox,
-            self.position,
-            self.ballots,
-            learner.probes.labels_of,
-            deadlines,
-            clock,
-            least_present,
-            handovers,
-            lists,
-        )
+            name, self.federation, topology, transport, self.outbox, self.position, self.ballots,
+            learner.probes.labels_of, deadlines, clock, least_present, handovers, lists, witness,
+        )  # fmt: skip
         step, outbox = self.step, self.outbox
         self.handover = Handover(name, learner, topology, self.position, step, handovers, outbox, compute, deadlines)
         self.poll = Poll(name, learner, topology, step, self.ballots, quorum)
         signed = None if lists is None else members_digest(topology)
-        peers = Peers(name, step.roster, outbox, step.gather, step.inbox.refuse, step.attendance.least, signed)
-        self.exchange = make_exchange(self.federation, topology, peers, learner.feedback)
+        peers = Peers(
+            name, step.roster, outbox, step.gather, step.inbox.refuse, step.attendance.least, signed, step.merges_with
+        )
+        outer = OuterState(learner.handed_over(), self.position)
+        self.exchange = make_exchange(self.federation, topology, peers, learner.feedback, outer)
         self._recorder = recorder
         self._clock = clock
 
@@ -117,18 +112,11 @@ class Node:
                     await self.handover.give(self.position.round + 1)
                     await self._play(self.position.round + 1)
                 except LeftBehind as behind:
-                    self._catch_up(behind.theirs)
+                    self.step.rejoin(behind.theirs)
         except Abandoned:
             log.info("round %d abandoned", self.position.round + 1, extra={"event": "abandoned"})
         self.position.end()
         self.step.announcer.bye()
-
-    def _catch_up(self, theirs: int) -> None:
-        """Jump to the round of the others."""
-        finished = self.position.round
-        self.step.rejoin(theirs)
-        if missed_a_merge(self.federation, finished, self.position.round):
-            log.info("the others may have merged meanwhile", extra={"event": "merge-missed"})
 
     async def _play(self, r: int) -> None:
         """Round r of Algorithm 1."""

@@ -1,9 +1,13 @@
 """Where a node is in its run: the round and its phase, when the channel opened, when it last merged."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from p2p_tally.config import Federation
+from p2p_tally.learning.schedule import missed_a_merge
+
+log = logging.getLogger(__name__)
 
 # Called with the round and the phase that begins.
 Listener = Callable[[int, str], None]
@@ -18,6 +22,7 @@ class Position:
     def __init__(self, federation: Federation, last: int | None = None) -> None:
         """`last`: the last round that this node plays, if it leaves before the end."""
         self.rounds = federation.rounds
+        self._federation = federation
         self.last = federation.rounds if last is None else last
         self.round = 0  # the last round finished
         self.phase = WAITING
@@ -26,6 +31,7 @@ class Position:
         # The round after which the channel opens; None during an automatic warm-up.
         self.warmup = federation.warmup if isinstance(federation.warmup, int) else None
         self.merged_at = 0  # the last round in which this node merged with others, or tried to
+        self.apart = False  # others may have another outer state: they merged without this node, or it without them
         self._listeners: list[Listener] = []
         self._when_stopped: list[Callable[[], None]] = []
 
@@ -57,7 +63,10 @@ class Position:
 
     def move_to(self, round: int) -> None:
         """Count this round as the last one finished."""
-        self.round = min(round, self.rounds)
+        before, self.round = self.round, min(round, self.rounds)
+        if self._federation.merge_every and missed_a_merge(self._federation, before, self.round):
+            self.apart = True
+            log.info("the others may have merged meanwhile", extra={"event": "merge-missed"})
 
     def opened(self, round: int) -> None:
         """The automatic warm-up ends with this round."""
@@ -65,6 +74,9 @@ class Position:
 
     def merged(self, round: int) -> None:
         self.merged_at = round
+
+    def keeps_apart(self, apart: bool) -> None:
+        self.apart = apart
 
     def plays_until(self, last: int) -> None:
         """The members have changed: this is the last round that this node plays."""
@@ -76,8 +88,8 @@ class Position:
 
     def take_over(self, round: int, warmup: int | None, merged_at: int) -> None:
         """Go on as a peer that has finished this round."""
-        self.move_to(max(self.round, round))
-        self.warmup, self.merged_at = warmup, merged_at
+        self.round = min(max(self.round, round), self.rounds)
+        self.warmup, self.merged_at, self.apart = warmup, merged_at, False
 
     def when_stopped(self, call: Callable[[], None]) -> None:
         """Call this function when this node is asked to stop."""
@@ -95,10 +107,12 @@ class Position:
 
     def notes(self) -> dict[str, Any]:
         """What the next round depends on, besides the learner's state and the round."""
-        return {"warmup": self.warmup, "merged_at": self.merged_at}
+        notes = {"warmup": self.warmup, "merged_at": self.merged_at}
+        return {**notes, "apart": True} if self.apart else notes
 
     def restore(self, round: int, notes: dict[str, Any]) -> None:
-        self.move_to(round)
+        self.round = min(round, self.rounds)
         if self.warmup is None:  # only an automatic warm-up is not known from the options
             self.warmup = notes["warmup"]
         self.merged_at = notes["merged_at"]
+        self.apart = notes.get("apart", False)

@@ -18,12 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from p2p_tally.config import Federation
+from p2p_tally.defence.rule import rule_for
 from p2p_tally.learning.feedback import NAME_BYTES
 from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.handed_over import handed_bytes
 from p2p_tally.learning.schedule import channel, merges, sends_changes
 from p2p_tally.node.formats import merge_formats
 from p2p_tally.node.merges.ring import halves
+from p2p_tally.node.merges.robust_reduce import robust_messages
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.changes import ChangeFormat
@@ -182,6 +184,10 @@ class Traffic:
         base = bytes(NAME_BYTES) if sends_changes(self.federation) else b""
         count = len(self.topology.members_at(r))
         yield links.to_neighbours(Announce(r, mask_of_all(count), base))
+        rule = rule_for(self.federation.robust_merge, count)
+        if rule is not None and count > 1:
+            for stage, part, length in robust_messages(self.parameters, count, rule, named=bool(base)):
+                yield links.to_neighbours(Shard(r, stage, part, bytes(length)))
         for (part, length), owners in self._owners(count).items():
             # All others send their values of a segment to its owner, and it sends the mean to all of them. The owner is
             # dialled by peers that come before it in order of name, and dials those that come after it.

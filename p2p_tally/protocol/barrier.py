@@ -28,14 +28,16 @@ class Arrival(StrEnum):
     LATE = "late"
     DUPLICATE = "duplicate"  # the same message a second time
     EQUIVOCATION = "equivocation"  # a different message for the same place: the first one counts
+    AGAIN = "again"  # the same over another link: the sender may have been started again. The first one counts
     STRANGER = "stranger"
     TOO_FAR = "too-far-ahead"
 
 
 IN_TIME = (Arrival.RECORDED, Arrival.EARLY)
 
-# What arrived: the item, and its bytes. A second message with the same bytes is a copy, with others a contradiction.
-_Entry = tuple[Any, bytes]
+# What arrived: the item, its bytes, and the number of the link that it came over; 0: not known. A second message with
+# the same bytes is a copy, with others a contradiction.
+_Entry = tuple[Any, bytes, int]
 
 
 class Barrier:
@@ -89,7 +91,7 @@ class Barrier:
         most = HELD_AHEAD if stage is Stage.VOTE or stage is Stage.ANNOUNCE else RUNS_HELD_AHEAD
         return sum(peer in entries for entries in self._early[stage].values()) < most
 
-    def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes = b"") -> Arrival:
+    def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes = b"", link: int = 0) -> Arrival:
         """An item came from a peer. The order of arrival does not change what `close` returns."""
         if peer not in self._peers:
             return Arrival.STRANGER
@@ -97,17 +99,17 @@ class Barrier:
             if peer not in self._accepted:
                 return Arrival.STRANGER
             if peer in self._came:
-                return _second(self._came[peer], raw)
-            self._came[peer] = item, raw
+                return _second(self._came[peer], raw, link)
+            self._came[peer] = item, raw, link
             return Arrival.RECORDED
         if place[0] < self._round or place <= self._passed.get(stage, (0, 0)):
             return Arrival.LATE
         held = self._early[stage]
         if peer in held.get(place, ()):
-            return _second(held[place][peer], raw)
+            return _second(held[place][peer], raw, link)
         if not self._has_room(peer, stage):
             return Arrival.TOO_FAR
-        held.setdefault(place, {})[peer] = item, raw
+        held.setdefault(place, {})[peer] = item, raw, link
         return Arrival.EARLY
 
     def stop_awaiting(self, peer: NodeName) -> None:
@@ -148,9 +150,11 @@ class Barrier:
         return {name: came[name][0] for name in in_order(came)}
 
 
-def _second(first: _Entry, raw: bytes) -> Arrival:
+def _second(first: _Entry, raw: bytes, link: int) -> Arrival:
     """What a second item for the same place is."""
-    return Arrival.DUPLICATE if first[1] == raw else Arrival.EQUIVOCATION
+    if first[1] == raw:
+        return Arrival.DUPLICATE
+    return Arrival.AGAIN if link and first[2] and link != first[2] else Arrival.EQUIVOCATION
 
 
 def has_passed(theirs: tuple[Stage, int], ours: tuple[Stage, int]) -> bool:

@@ -21,7 +21,7 @@ REMEMBERED = 64
 
 
 def automatic_timeout(waits: list[float]) -> float:
-    """Seconds to wait, computed from the waits of complete rounds."""
+    """Seconds to wait, computed from how long most peers took in the last rounds."""
     if len(waits) < ENOUGH:
         return FIRST_TIMEOUT
     median = statistics.median(waits)
@@ -33,16 +33,18 @@ def automatic_timeout(waits: list[float]) -> float:
 class Deadlines:
     """The timeout of the next wait: fixed, or automatic from earlier waits. None: no timeout (in a simulation).
 
-    `longest`: seconds that no timeout, and no wait, may exceed.
+    `longest`: seconds that no timeout, and no wait, may exceed. `bounds_slow`: whether a peer that is much slower than
+    most, but in time, is awaited for a part of the time only.
     """
 
     fixed: float | None = None
     automatic: bool = False
     longest: float = math.inf
+    bounds_slow: bool = True
     _waits: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     def observe(self, seconds: float) -> None:
-        """A wait that ended with all messages there."""
+        """How long it took until the messages of half the peers were there: what most need, not the slowest."""
         self._waits.append(seconds)
 
     def timeout(self) -> float | None:

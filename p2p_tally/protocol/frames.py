@@ -15,6 +15,7 @@ from p2p_tally.protocol.messages import (
     MAX_TEXT,
     Announce,
     Bye,
+    Echoed,
     Fetch,
     Handed,
     Hello,
@@ -29,16 +30,19 @@ from p2p_tally.protocol.messages import (
     Message,
     News,
     Notice,
+    Passed,
     Piece,
     Ready,
     Relayed,
     Shard,
+    Signed,
     Stage,
     State,
     Vote,
     Waiting,
     Welcome,
     Withdraw,
+    Witnessed,
 )
 
 # Increased when two versions can no longer understand each other.
@@ -90,7 +94,10 @@ def _fields(message: Message) -> tuple[Any, ...]:
             fields = (message.round, message.present, *rest)
         case Bye() | Here() | Withdraw():
             fields = (message.round,)
-        case Fetch() | State() | Piece() | ListNumber() | ListAsk() | ListPart() | ListRequest():
+        case (
+            Fetch() | State() | Piece() | ListNumber() | ListAsk() | ListPart() | ListRequest()
+            | Signed() | Echoed() | Passed()
+        ):  # fmt: skip
             fields = tuple(getattr(message, field) for field in message.__slots__)
         case Waiting():
             fields = (message.round, message.at.value)
@@ -133,13 +140,8 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return _notice(fields)
         case (Kind.WELCOME.value,):
             return Welcome()
-        case (Kind.FETCH.value | Kind.STATE.value | Kind.PIECE.value, *_) as fields:
-            return _handed(fields)
-        case (
-            Kind.LIST_NUMBER.value | Kind.LIST_ASK.value | Kind.LIST_PART.value | Kind.LIST_REQUEST.value,
-            *_,
-        ) as fields:
-            return _listed(fields)
+        case (int() as kind, *_) as fields if kind in _READERS:
+            return _READERS[kind](fields)
         case (Kind.RELAYED.value, origin, hops, int(), *_) as fields:
             return Relayed(origin, hops, _vote(fields[3:]))
         case (Kind.NEWS.value, origin, number, int(), *_) as fields:
@@ -180,6 +182,24 @@ def _listed(fields: tuple[Any, ...]) -> Listed:
         case (Kind.LIST_REQUEST.value, line):
             return ListRequest(line)
     raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+
+
+def _witnessed(fields: tuple[Any, ...]) -> Witnessed:
+    match fields:
+        case (Kind.SIGNED.value, batch, start, count, root, signature):
+            return Signed(batch, start, count, root, signature)
+        case (Kind.ECHOED.value, batch, members, said):
+            return Echoed(batch, members, said)
+        case (Kind.PASSED.value, origin, batch, start, count, root, signature):
+            return Passed(origin, batch, start, count, root, signature)
+    raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+
+
+_READERS: dict[int, Callable[[tuple[Any, ...]], Handed | Listed | Witnessed]] = {
+    **dict.fromkeys((Kind.FETCH, Kind.STATE, Kind.PIECE), _handed),
+    **dict.fromkeys((Kind.LIST_NUMBER, Kind.LIST_ASK, Kind.LIST_PART, Kind.LIST_REQUEST), _listed),
+    **dict.fromkeys((Kind.SIGNED, Kind.ECHOED, Kind.PASSED), _witnessed),
+}
 
 
 def _notice(fields: tuple[Any, ...]) -> Notice:

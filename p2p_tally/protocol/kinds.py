@@ -35,6 +35,9 @@ class Kind(IntEnum):
     LIST_ASK = 19
     LIST_PART = 20
     LIST_REQUEST = 21
+    SIGNED = 22
+    ECHOED = 23
+    PASSED = 24
 
 
 class Stage(IntEnum):
@@ -50,6 +53,10 @@ class Stage(IntEnum):
     HANDOVER = 8  # what a newcomer gets from a peer
     CARRIED = 9  # what a node carries between two that cannot reach each other
     LIST = 10  # the members' list
+    ROLL = 11  # robust merges: whose announcements came, agreed on by all
+    CHECK = 12  # robust merges: digests of the result, and what each contributed in a few places
+    VERDICT = 13  # robust merges: whether the result is accepted, agreed on by all
+    EVIDENCE = 14  # signatures under ballots
 
 
 def check_number(value: object, what: str) -> None:

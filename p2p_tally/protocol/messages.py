@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from p2p_tally.errors import FrameError
+from p2p_tally.protocol.evidence_messages import Echoed, Passed, Signed, Witnessed
 from p2p_tally.protocol.handover_messages import Fetch, Handed, Piece, State
 from p2p_tally.protocol.kinds import (
     MAX_NUMBER,
@@ -22,13 +23,17 @@ from p2p_tally.protocol.kinds import (
 from p2p_tally.protocol.list_messages import ListAsk, Listed, ListNumber, ListPart, ListRequest
 
 __all__ = [
-    "MAX_NUMBER", "MAX_TEXT", "Announce", "Bye", "Fetch", "Handed", "Hello", "Here", "Kind", "ListAsk",
+    "MAX_NUMBER", "MAX_TEXT", "Announce", "Bye", "Echoed", "Fetch", "Handed", "Hello", "Here", "Kind", "ListAsk",
     "ListNumber", "ListPart", "ListRequest", "Listed", "Lost", "Message", "News",
-    "Notice", "Piece", "Ready", "Relayed", "Shard", "Stage", "State", "Vote", "Waiting", "Welcome", "Withdraw",
+    "Notice", "Passed", "Piece", "Ready", "Relayed", "Shard", "Signed", "Stage", "State", "Vote", "Waiting", "Welcome",
+    "Withdraw", "Witnessed",
 ]  # fmt: skip
 
 # A ballot longer than this is allowed only up to this round, so that a vote is at most 24 bytes longer than its ballot.
 LONG_BALLOT = LONG_BALLOT_ROUNDS = 65_535
+
+# The stages of a merge after its announcements.
+SHARD_STAGES = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER, Stage.ROLL, Stage.CHECK, Stage.VERDICT)
 
 # Limits for the lists of a hello. They are checked before anything is compared.
 MAX_FIELDS = 64
@@ -136,7 +141,7 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One run of parameters, encoded: number `part` of its stage.
+    """One run of parameters, encoded: number `part` of its stage. In a robust merge also what members say about it.
 
     Its correct length depends on who takes part in the merge, so the exchange checks it.
     """
@@ -149,7 +154,7 @@ class Shard:
 
     def __post_init__(self) -> None:
         check_round(self.round)
-        if self.stage not in (Stage.VECTOR, Stage.SCATTER, Stage.GATHER):
+        if self.stage not in SHARD_STAGES:
             raise FrameError(f"stage {self.stage!r:.40} carries no parameters", reason="field")
         check_number(self.part, "part")
         check_bytes(self.data, "data")
@@ -299,4 +304,5 @@ Message = (
     | Lost
     | Handed
     | Listed
+    | Witnessed
 )

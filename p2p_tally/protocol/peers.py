@@ -5,17 +5,15 @@ The presence says whether exchanges wait for the peer. It changes only by the ta
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from p2p_tally.ids import NodeName
-from p2p_tally.protocol.messages import Stage
+from p2p_tally.protocol.messages import SHARD_STAGES, Stage
+from p2p_tally.protocol.scores import Offence, Score
 
-# Stages of a merge that carry parameters.
-MERGING = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER)
-
-# How many timeouts a node waits in vain for a peer. Each round in which the peer is in time gives one back.
-MOST_TIMEOUTS = 10.0
+# Stages of a merge that carry parameters, or what members say about them.
+MERGING = SHARD_STAGES
 
 
 class Presence(StrEnum):
@@ -58,21 +56,24 @@ class Peer:
     shown: int = 0  # the highest round of which it sent a vote, an announcement or parameters; 0: none
     withdrawn: int = 0  # the round of the last merge that it gave up; 0: none
     missed: int = 0  # how often its message did not come before the deadline
-    patience: float = MOST_TIMEOUTS  # how many timeouts this node would still wait for it in vain
-    in_time: int = 0  # the highest round of which something came in time
+    score: Score = field(default_factory=Score)
+    links: int = 0  # how many links there have been: what it sends over another one may be from a new start of it
     messages: int = 0  # how many messages came over its link, accepted or not
     vote_missed: bool = False  # where votes are relayed: its last vote did not come in time, over any path
-    on_change: Callable[[], None] | None = None  # called when its presence has changed
+    on_change: Callable[[], None] | None = None  # called when its presence has changed, or whether it is there
 
     def on(self, event: Event) -> None:
-        before, self.presence = self.presence, NEXT[event][self.presence]
-        if self.presence is Presence.AWAITED and self.patience < 1:
-            self.presence = Presence.SILENT  # whatever it says, until something comes in time
+        before = self.presence, self.is_there
+        self.presence = NEXT[event][self.presence]
         if event in (Event.LINK_UP, Event.LINK_UP_EARLY, Event.LINK_DOWN):
             # What was learned over a link ends with the link: who comes next in this name may be somebody else.
             self.playing = False
             self.joined = self.seen = self.shown = self.withdrawn = 0
-        if self.presence is not before and self.on_change is not None:
+            self.links += event is not Event.LINK_DOWN
+        self._tell_change(before)
+
+    def _tell_change(self, before: tuple[Presence, bool]) -> None:
+        if before != (self.presence, self.is_there) and self.on_change is not None:
             self.on_change()
 
     # --- what it said about itself
@@ -121,19 +122,30 @@ class Peer:
         self.missed += 1
         self.on(Event.MISSED)
 
-    def kept_waiting(self, timeouts: float) -> bool:
-        """This node has waited so long for something of it that did not come. Returns whether its patience has ended
-        now: it does not wait for this peer again until something comes in time."""
-        before, self.patience = self.patience, max(0.0, self.patience - timeouts)
-        if self.patience < 1:
+    def kept_waiting(self, deadlines: float) -> bool:
+        """This node has waited so long for something of it that did not come. Returns whether nothing is left of its
+        patience now: then it does not wait for this peer until something of it comes, and time has passed."""
+        had = self.score.deadlines >= 1
+        self.charge(Offence.WAITED, deadlines)
+        if not self.score.awaited:
             self.on(Event.MISSED)
-        return self.patience < 1 <= before
+        return had and self.score.deadlines < 1
 
-    def was_in_time(self, round: int) -> None:
-        """Something of this round came in time, over any path."""
-        if round > self.in_time:
-            self.in_time = round
-            self.patience = min(MOST_TIMEOUTS, self.patience + 1)
+    def charge(self, offence: Offence, times: float = 1.0) -> None:
+        before = self.presence, self.is_there
+        self.score.charge(offence, times)
+        self._tell_change(before)
+
+    def wait_once(self) -> None:
+        """A node that cannot go on without others waits for it, whatever it has cost in time; unless it has left."""
+        if self.presence is not Presence.LEFT:
+            self.score.wait_once()
+            self.on(Event.SPOKE)
+
+    def pass_time(self, seconds: float, deadline: float, peers: int) -> None:
+        before = self.presence, self.is_there
+        self.score.pass_time(seconds, deadline, peers)
+        self._tell_change(before)
 
     def vote_came(self) -> None:
         self.vote_missed = False
@@ -149,7 +161,8 @@ class Peer:
 
     @property
     def is_there(self) -> bool:
-        return self.presence is Presence.AWAITED
+        """Whether it plays with this node, and has not cost too much."""
+        return self.presence is Presence.AWAITED and self.score.awaited
 
     def is_awaited(self, stage: Stage, round: int) -> bool:
         """Whether an exchange waits for a message that this peer sends over its own link."""
@@ -161,14 +174,14 @@ class Peer:
         return stage is not Stage.ANNOUNCE or self.seen <= round
 
     def relayed_vote_is_awaited(self, round: int) -> bool:
-        return not self.vote_missed and self.joined < round and self.patience >= 1
+        return not self.vote_missed and self.joined < round and self.score.awaited
 
 
 class Roster(Mapping[NodeName, Peer]):
     """All other members."""
 
     def __init__(self, peers: Iterable[NodeName]) -> None:
-        self.changes = 0  # how often any presence changed: a caller can see that it need not check all peers again
+        self.changes = 0  # how often any peer came or went: a caller can see that it need not check all peers again
         self._peers = {peer: Peer(on_change=self._count_change) for peer in peers}
 
     def add(self, peer: NodeName) -> None:
@@ -177,6 +190,11 @@ class Roster(Mapping[NodeName, Peer]):
 
     def _count_change(self) -> None:
         self.changes += 1
+
+    def pass_time(self, seconds: float, deadline: float) -> None:
+        """So much time has passed for the scores; `deadline`: the length of one, in seconds."""
+        for peer in self._peers.values():
+            peer.pass_time(seconds, deadline, len(self._peers))
 
     def __getitem__(self, peer: NodeName) -> Peer:
         return self._peers[peer]

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
@@ -78,7 +79,7 @@ def key_of(der: bytes | None) -> bytes | None:
         return None
     try:
         found = x509.load_der_x509_certificate(der).public_key()
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
         return None
     return found.public_bytes(Encoding.Raw, PublicFormat.Raw) if isinstance(found, Ed25519PublicKey) else None
 

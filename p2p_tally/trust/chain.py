@@ -14,6 +14,7 @@ from p2p_tally.files import write_whole
 from p2p_tally.ids import NodeName
 from p2p_tally.trust.changes import Change, Details, Kind, Request, consent_part, sign
 from p2p_tally.trust.identity import Identity
+from p2p_tally.trust.keys import Credential
 from p2p_tally.trust.members import Members
 
 FILE = "members.jsonl"
@@ -122,6 +123,12 @@ def load_chain(home: Path) -> Chain:
         raise ConfigError(
             f"{path}: {error}; the file was altered: put a copy of another member's in its place"
         ) from None
+
+
+def keys_of(chain: Chain, name: str) -> list[bytes]:
+    """All keys that a member has had, the newest last."""
+    about = (change.request for change in chain.changes if change.request.name == name)
+    return [Credential.read(request.details.credential).key for request in about if request.details.credential]
 
 
 def consent(identity: Identity, federation: str, name: NodeName, address: str) -> str:

@@ -88,7 +88,7 @@ def read_invitation(line: str) -> Invitation:
             read_base64(secret, "the secret"),
             int(expires),
         )
-    except (ValueError, TypeError, TrustError):
+    except (ValueError, TypeError, OverflowError, RecursionError, TrustError):
         raise ConfigError(f"{shown}: an invitation of another version of p2p-tally") from None
 
 

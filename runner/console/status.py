@@ -6,6 +6,7 @@ from typing import Any
 import aiohttp
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.text import Text
 
 from p2p_tally.node.links.addresses import why_unreachable
 from p2p_tally.node.service.admin_address import base_url, check_answer, session_to
@@ -50,10 +51,24 @@ class Current:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield table_for(options.max_width, COLUMNS, _rows(self._nodes))
+        for line in distrust(self._nodes):
+            yield Text(line)
 
 
 def print_status(nodes: list[dict[str, Any]]) -> None:
     print_columns(COLUMNS, _rows(nodes))
+    for line in distrust(nodes):
+        Console(soft_wrap=not Console().is_terminal).print(Text(line))
+
+
+def distrust(nodes: list[dict[str, Any]]) -> list[str]:
+    """A line for each peer that a node does not treat as any other, with the reason."""
+    return [
+        f"{node['name']}: {peer} {found['standing']} (score {found['score']}): {'; '.join(found['reasons'])}"
+        for node in nodes
+        for peer, found in node.get("scores", {}).items()
+        if found["reasons"]
+    ]
 
 
 COLUMNS = (

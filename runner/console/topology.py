@@ -65,7 +65,7 @@ def merge_bytes(topology: Topology, parameters: int) -> float:
     """
     plain = ChangeFormat()
     size = plain.size(parameters)
-    traffic = Traffic(Federation(), topology, BallotFormat("byte", 1, 2), parameters)
+    traffic = Traffic(Federation(robust_merge="off"), topology, BallotFormat("byte", 1, 2), parameters)
     rounds = (traffic.round(r, merge=plain) for r in surveyed_rounds(topology))
     return _copies(topology, rounds, size) * size if size else 0.0
 

@@ -10,10 +10,11 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import IO, Any, Protocol, Self
 
 from p2p_tally.ids import NodeName
 from p2p_tally.runner import processes
+from p2p_tally.runner.launch.forks import ForkedProcess, Nursery, can_fork
 
 
 class DaemonProcess(Protocol):
@@ -111,6 +112,10 @@ class LocalProcess:
         self._process = process
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def returncode(self) -> int | None:
         return self._process.returncode
 
@@ -132,7 +137,11 @@ class LocalProcess:
 
 
 class LocalDaemons:
-    """Processes of this machine."""
+    """Processes of this machine: forked from one that has loaded everything, where the platform can."""
+
+    def __init__(self, *, forked: bool | None = None) -> None:
+        """`forked`: None: if it is possible."""
+        self._nursery = Nursery() if (can_fork() if forked is None else forked) else None
 
     def __enter__(self) -> Self:
         return self
@@ -141,6 +150,8 @@ class LocalDaemons:
         """Nothing to do: the launcher has ended all processes."""
 
     async def spawn(self, plan: LaunchPlan, launched: list[LaunchedNode]) -> None:
+        if self._nursery is not None:
+            await self._nursery.open()
         listeners = [_listener() for _ in plan.names]
         try:
             addresses = {
@@ -160,13 +171,21 @@ class LocalDaemons:
         arguments = plan.arguments(rank, addresses, descriptor, str(plan.out / "config.toml"), str(plan.out))
         path = plan.out / f"{name}.log"
         with path.open("ab") as log:
-            # A session of its own: a Ctrl-C at the terminal reaches the launcher alone, which then stops every daemon.
-            process = await processes.start(arguments, log=log, descriptors=[descriptor], own_session=True)
+            process = await self._start_process(arguments, log, descriptor)
         (plan.out / f"{name}.pid").write_text(f"{process.pid}\n", encoding="utf-8")
-        return LaunchedNode(name, LocalProcess(process), path)
+        return LaunchedNode(name, process, path)
+
+    async def _start_process(
+        self, arguments: list[str], log: IO[bytes], descriptor: int
+    ) -> LocalProcess | ForkedProcess:
+        if self._nursery is not None:
+            return await self._nursery.start(arguments, log, descriptor)
+        # A session of its own: a Ctrl-C at the terminal reaches the launcher alone, which then stops every daemon.
+        return LocalProcess(await processes.start(arguments, log=log, descriptors=[descriptor], own_session=True))
 
     async def close(self) -> None:
-        """Nothing to do: there are only the processes."""
+        if self._nursery is not None:
+            await self._nursery.close()
 
 
 def _listener() -> socket.socket:

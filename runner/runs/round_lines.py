@@ -4,6 +4,8 @@ Both engines use it."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -20,6 +22,24 @@ from p2p_tally.runner.runs.run import RoundLine, Run
 COMPARED_PROBES = 256
 
 OnLine = Callable[[RoundLine], None]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """How N nodes do at an evaluated round, of which n take part."""
+
+    accuracy: np.ndarray  # [N], share of the test set that is right; not a number for a node that does not take part
+    loss: np.ndarray  # [N], mean cross-entropy
+    votes: np.ndarray  # [n, P], on the probes of the log
+    pairwise_kl: float
+
+    @classmethod
+    def of(cls, evaluations: Sequence[Evaluation | None], logs: Tensor) -> Self:
+        """From the evaluation of each node, None for one that does not take part, and the log-probabilities [n, P, C]
+        of those who do."""
+        accuracy = np.array([found.accuracy if found else math.nan for found in evaluations])
+        loss = np.array([found.loss if found else math.nan for found in evaluations])
+        return cls(accuracy, loss, logs.argmax(-1).numpy(), mean_pairwise_kl(logs))
 
 
 class RoundLog:
@@ -56,22 +76,21 @@ class RoundLog:
         for phase, spent in seconds.items():
             self._seconds[phase] = self._seconds.get(phase, 0.0) + spent
 
-    def write(self, round: int, evaluations: Sequence[Evaluation | None], merged: bool, logs: Tensor) -> None:
-        """The line of an evaluated round. `evaluations`: of each node; None for one that does not take part. `logs`
-        [n, P, C] are the log-probabilities on `probes` of those who do."""
-        nodes = len(evaluations)
-        self.votes = logs.argmax(-1).numpy()
-        self.voters = [name for name, found in zip(self.run.names, evaluations, strict=True) if found]
+    def write(self, round: int, survey: Survey, merged: bool) -> None:
+        """The line of an evaluated round."""
+        nodes = len(survey.accuracy)
+        self.votes = survey.votes
+        self.voters = [self.run.names[rank] for rank in np.flatnonzero(~np.isnan(survey.accuracy)).tolist()]
         measures = measure(self.votes, self.task.classes, self.labels)
         line = RoundLine(
             round=round,
-            accuracy=[100 * evaluation.accuracy if evaluation else math.nan for evaluation in evaluations],
-            loss=[evaluation.loss if evaluation else math.nan for evaluation in evaluations],
+            accuracy=(100 * survey.accuracy).tolist(),
+            loss=survey.loss.tolist(),
             merged=merged,
             plurality_right=measures.plurality_right,
             agreement=measures.agreement,
             margin=measures.margin,
-            pairwise_kl=mean_pairwise_kl(logs),
+            pairwise_kl=survey.pairwise_kl,
             payload_bytes=self.total.payload / nodes,
             framed_bytes=self.total.framed / nodes,
             sent={

@@ -31,7 +31,7 @@ from p2p_tally.node.reports import RoundReport
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.runner.runs.folder import RunFolder
 from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
-from p2p_tally.runner.runs.round_lines import OnLine, RoundLog
+from p2p_tally.runner.runs.round_lines import OnLine, RoundLog, Survey
 from p2p_tally.runner.runs.run import Run, cell_name
 from p2p_tally.runner.simulation.checkpoints import EngineState, Resumable, RunCheckpoints, checkpoints_of
 from p2p_tally.runner.simulation.event_loop import run_to_end
@@ -266,8 +266,8 @@ class LockstepRecorder:
         reports = [self._reports.get(name) for name in self.learners]
         learners = [learner for name, learner in self.learners.items() if name in there]
         logs = torch.stack([learner.log_probabilities(lines.probes) for learner in learners])  # [n, P, C]
-        evaluations = [found.evaluation if found else None for found in reports]
-        lines.write(report.round, evaluations, any(found.merged for found in reports if found), logs)
+        survey = Survey.of([found.evaluation if found else None for found in reports], logs)
+        lines.write(report.round, survey, any(found.merged for found in reports if found))
         self._reports = {}
         self._all_here.set()
         self._all_here = asyncio.Event()

@@ -15,13 +15,13 @@ from p2p_tally.learning.consensus import Answer, measure, votes_of
 from p2p_tally.learning.member_changes import changes_members
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.objectives import blended_target
-from p2p_tally.learning.schedule import CLOSED, Channel
 from p2p_tally.learning.setup import Task
 from p2p_tally.learning.voting.reliability import weighs_by_reliability
 from p2p_tally.node.traffic import VotesSent
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.messages import Vote
 from p2p_tally.runner.stacked.any_target import answers_of, any_target, is_batched
+from p2p_tally.runner.stacked.channels import Channels
 from p2p_tally.runner.stacked.judges import Judges
 from p2p_tally.runner.stacked.listeners import Listeners
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
@@ -77,11 +77,11 @@ class Answers:
         r: int,
         logits: Sequence[Tensor],
         speaking: np.ndarray,
-        now: Sequence[Channel],
+        now: Channels,
         audience: Neighbourhoods,
     ) -> tuple[list[VotesSent], Tensor | None]:
         """What those who are `speaking` [N] send, and the consensus that every peer hears: [N, P, C], or [1, P, C]
-        where all hear the same. None where nobody speaks. `now`: each peer's channel with the votes that it has."""
+        where all hear the same. None where nobody speaks. `now`: the peers' channels with the votes that they have."""
         if not speaking.any():
             return [], None
         if not self._batched:
@@ -91,11 +91,10 @@ class Answers:
             heard = list(audience.heard(speaking))
             if self._listeners is not None or self.judges is not None:
                 named, labels = np.stack([votes_of(answer) for answer in answers]), task.probes.labels_of(r)
-                listening = np.array([one.speaks for one in now])
                 if self._listeners is not None:
-                    heard = self._listeners.weigh(audience, speaking, listening, named, labels)
+                    heard = self._listeners.weigh(audience, speaking, now.speaks, named, labels)
                 if self.judges is not None:
-                    heard = self.judges.weigh(heard, listening, named, labels)
+                    heard = self.judges.weigh(heard, now.speaks, named, labels)
             target = any_target(self._method, task.federation, task.classes, answers, heard)
             return self._said(r, speaking, cast), target.to(self._stack.device)
         if self._sends is Sends.VOTES:
@@ -123,27 +122,33 @@ class Answers:
             return self._votes([self._distribution(part).mT for part in logits])
         return self._votes(logits)
 
-    def target(self, r: int, consensus: Tensor | None, now: Sequence[Channel]) -> Tensor:
+    def target(self, r: int, consensus: Tensor | None, now: Channels) -> Tensor:
         """What each peer learns from [N, P, C], by the weights of its channel; [1, P, C] where all learn the same."""
         device, classes = self._stack.device, self._task.classes
         _, labels = self._task.probes.sample(r)
         labels = None if labels is None else labels.flatten().to(device)
         extra = self._task.federation.disagreement_weight if self._method.weighs_disagreement else 0.0
-
         by_margin = self._task.federation.consensus_weight == "margin"
 
-        def blend(one: Channel, target: Tensor | None) -> Tensor:
-            blended = blended_target(classes, labels, target, one.label, one.consensus, extra, by_margin)
+        def blend(label: float, weights: np.ndarray, target: Tensor | None) -> Tensor:
+            """For peers with one weight for labels, and these for the consensus."""
+            weight: float | Tensor = float(weights[0])
+            if (weights != weights[0]).any():
+                weight = torch.from_numpy(weights.astype(np.float32)).view(-1, 1, 1).to(device)
+            spoken = isinstance(weight, Tensor) or weight > 0
+            blended = blended_target(classes, labels, target if spoken else None, label, weight, extra, by_margin)
             return blended if blended.dim() == 3 else blended.unsqueeze(0)
 
-        kinds = set(now)
-        if len(kinds) == 1:
-            return blend(now[0], consensus if now[0].speaks else None)
-        target = torch.zeros(len(now), self._ballots.count, classes, device=device)
-        for one in kinds - {CLOSED}:
-            rows = torch.tensor([peer for peer, its in enumerate(now) if its == one], device=device)
-            own = consensus if consensus is None or len(consensus) == 1 else consensus[rows]
-            target[rows] = blend(one, own if one.speaks else None)
+        kinds = np.unique(now.label).tolist()
+        if len(kinds) == 1 and now.trains.all():
+            return blend(kinds[0], now.consensus, consensus)
+        target = torch.zeros(len(now.label), self._ballots.count, classes, device=device)
+        for label in kinds:
+            own = np.flatnonzero(now.trains & (now.label == label))
+            if len(own):
+                rows = torch.from_numpy(own).to(device)
+                heard = consensus if consensus is None or len(consensus) == 1 else consensus[rows]
+                target[rows] = blend(label, now.consensus[own], heard)
         return target
 
     def _answers(self, logits: Sequence[Tensor]) -> list[Answer]:
@@ -154,7 +159,7 @@ class Answers:
     def _votes(self, logits: Sequence[Tensor]) -> np.ndarray:
         if self._task.federation.abstain:
             return votes(self._stack.by_rank([part.mT for part in logits]), self._task.federation)
-        return self._stack.by_rank([part.mT.contiguous().argmax(-1) for part in logits]).cpu().numpy()  # [N, P]
+        return self._stack.by_rank([part.max(1).indices for part in logits]).cpu().numpy()  # [N, P]
 
     def _said(self, r: int, speaking: np.ndarray, cast: np.ndarray | None) -> list[VotesSent]:
         """The ballots of those who are speaking [N], together where they have the same length."""

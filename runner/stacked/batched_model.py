@@ -1,4 +1,4 @@
-"""A block of peers as one batched model: their parameters as rows of one matrix, forward, backward, AdamW.
+"""A block of peers as one batched model: their parameters as rows of one matrix, forward and backward.
 
 Knows no graph, no round and no message. n peers of the block, W parameters, B examples, C classes. Logits are
 [n, C, B], classes before examples: reductions over a few classes are vectorised only across the examples.
@@ -12,16 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from p2p_tally.learning.optimiser import FlatAdamW
-
 
 class BatchedModel(Protocol):
     def logits(self, x: Tensor) -> Tensor:
         """[n, C, B] for inputs [n, B, ...], kept for `backward`."""
         ...
 
-    def backward(self, slope: Tensor) -> None:
-        """The gradient of all parameters, from that of the logits [n, C, B], into the block's gradient [n, W]."""
+    def backward(self, slope: Tensor, gradient: Tensor) -> None:
+        """The gradient of all parameters, from that of the logits [n, C, B], into `gradient` [n, W]."""
         ...
 
 
@@ -47,18 +45,18 @@ def layers_of(model: nn.Module) -> list[nn.Linear] | None:
 class Perceptron:
     """Batched matrix products, with the backward pass written out: autograd would take a large part of a small step."""
 
-    def __init__(self, layers: Sequence[nn.Linear], parameters: Tensor, gradient: Tensor) -> None:
-        self.n = len(parameters)
-        self.layers = list(zip(self._cut(layers, parameters), self._cut(layers, gradient), strict=True))
+    def __init__(self, layers: Sequence[nn.Linear], parameters: Tensor) -> None:
+        self._shapes = layers
+        self.layers = self._cut(parameters)
         self._inputs: list[Tensor] = []
 
-    def _cut(self, layers: Sequence[nn.Linear], flat: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+    def _cut(self, flat: Tensor) -> list[tuple[Tensor, Tensor | None]]:
         """Weights [n, out, in] and biases [n, out, 1] as views of rows [n, W]."""
         views: list[tuple[Tensor, Tensor | None]] = []
         start = 0
-        for layer in layers:
+        for layer in self._shapes:
             out, size = layer.out_features, layer.in_features
-            weight = flat[:, start : start + out * size].view(self.n, out, size)
+            weight = flat[:, start : start + out * size].view(len(flat), out, size)
             start += out * size
             bias = None
             if layer.bias is not None:
@@ -70,18 +68,21 @@ class Perceptron:
     def logits(self, x: Tensor) -> Tensor:
         h = x.flatten(2).mT  # [n, in, B]
         self._inputs = []
-        for place, ((weight, bias), _) in enumerate(self.layers):
+        for place, (weight, bias) in enumerate(self.layers):
             if place:
                 h = h.relu_()
             self._inputs.append(h)
             h = torch.bmm(weight, h) if bias is None else torch.baddbmm(bias, weight, h)  # [n, out, B]
         return h
 
-    def backward(self, slope: Tensor) -> None:
+    def backward(self, slope: Tensor, gradient: Tensor) -> None:
+        into = self._cut(gradient)
         for place in range(len(self.layers) - 1, -1, -1):
-            (weight, _), (weight_gradient, bias_gradient) = self.layers[place]
+            weight, _ = self.layers[place]
+            weight_gradient, bias_gradient = into[place]
             h = self._inputs[place]  # [n, in, B]
-            torch.bmm(slope, h.mT, out=weight_gradient)
+            # A product that is then copied: written straight into views of rows it takes half as long again.
+            weight_gradient.copy_(torch.bmm(slope, h.mT))
             if bias_gradient is not None:
                 torch.sum(slope, 2, keepdim=True, out=bias_gradient)
             if place:
@@ -92,12 +93,11 @@ class Perceptron:
 class Vmapped:
     """Any module, by torch.func: one call with a leading axis of peers."""
 
-    def __init__(self, model: nn.Module, fixed: dict[str, Tensor], parameters: Tensor, gradient: Tensor) -> None:
+    def __init__(self, model: nn.Module, fixed: dict[str, Tensor], parameters: Tensor) -> None:
         self.model = deepcopy(model)  # a call swaps the tensors in: blocks on other threads have their own
         self.fixed = fixed  # buffers and parameters that do not train, [n, ...] each
         self.parts = [(key, p.shape) for key, p in model.named_parameters() if p.requires_grad]
         self.parameters = parameters
-        self.gradient = gradient
         self._call = torch.vmap(self._one, randomness="different")
         self._leaf: Tensor | None = None
         self._logits: Tensor | None = None
@@ -114,65 +114,9 @@ class Vmapped:
             self._logits = self._call({**tensors, **self.fixed}, x).mT
         return self._logits.detach()
 
-    def backward(self, slope: Tensor) -> None:
+    def backward(self, slope: Tensor, gradient: Tensor) -> None:
         assert self._logits is not None and self._leaf is not None
-        self.gradient.copy_(torch.autograd.grad(self._logits, self._leaf, slope)[0])
-
-
-class RowsAdamW:
-    """One AdamW for all rows of a block. From the first step that only some rows take, one for each row."""
-
-    def __init__(self, parameters: Tensor, gradient: Tensor, lr: float, weight_decay: float) -> None:
-        self._all = FlatAdamW(parameters.view(-1), gradient.view(-1), lr, weight_decay)
-        self._parameters, self._gradient = parameters, gradient
-        self._rows: list[FlatAdamW] = []
-
-    def step(self, taking: Sequence[int] | None = None) -> None:
-        """A step of every row, or of those that are `taking` one."""
-        if taking is None and not self._rows:
-            self._all.step()
-            return
-        self._part()
-        for row in range(len(self._rows)) if taking is None else taking:
-            self._rows[row].step()
-
-    def row(self, row: int) -> list[Tensor]:
-        """The state of one row. It then counts its steps alone."""
-        self._part()
-        return list(self._rows[row].state.values())
-
-    def _part(self) -> None:
-        if not self._rows:
-            self._rows = [self._alone(row) for row in range(len(self._parameters))]
-
-    def state(self) -> dict[str, Tensor]:
-        """The three tensors of AdamW by rows, and whether each row steps alone: [n, ...] each."""
-        whole, n = self._all.state, len(self._parameters)
-        steps = [row.state["step"] for row in self._rows] or [whole["step"]] * n
-        return {
-            "step": torch.stack(steps),  # [n]
-            "alone": torch.full((n,), bool(self._rows)),
-            "mean": whole["mean"].view_as(self._parameters),  # [n, W]; rows that step alone have views of it
-            "square": whole["square"].view_as(self._parameters),
-        }
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        whole = self._all.state
-        for key in ("mean", "square"):
-            whole[key].view_as(self._parameters).copy_(state[key])
-        whole["step"].copy_(state["step"][0])
-        self._rows = []
-        if state["alone"].any():
-            self._rows = [self._alone(row) for row in range(len(self._parameters))]
-            for row, step in zip(self._rows, state["step"], strict=True):
-                row.state["step"].copy_(step)
-
-    def _alone(self, row: int) -> FlatAdamW:
-        whole = self._all
-        state = {"step": whole.state["step"].clone()} | {
-            key: whole.state[key].view_as(self._parameters)[row] for key in ("mean", "square")
-        }
-        return FlatAdamW(self._parameters[row], self._gradient[row], whole.lr, whole.weight_decay, state)
+        gradient.copy_(torch.autograd.grad(self._logits, self._leaf, slope)[0])
 
 
 def slope_to_labels(logits: Tensor, labels: Tensor) -> Tensor:

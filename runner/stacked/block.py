@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from p2p_tally.ids import NodeName, derive_seed
 from p2p_tally.learning.data import Arrays, Examples
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import training_mode
@@ -20,26 +19,25 @@ from p2p_tally.learning.voting.skew import balance_shift, calibration, class_cou
 from p2p_tally.runner.stacked.batched_model import (
     BatchedModel,
     Perceptron,
-    RowsAdamW,
     Vmapped,
     layers_of,
     slope_to_labels,
     slope_to_target,
 )
-
-# A learner draws one number from this range, which seeds modules such as dropout.
-SEEDS = 2**62
+from p2p_tally.runner.stacked.draws import Draws
+from p2p_tally.runner.stacked.rows_adamw import RowsAdamW
+from p2p_tally.runner.stacked.scratch import Scratch
 
 Batches = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Which peers a block holds: their names, and what is theirs alone."""
+    """Which peers a block holds, and what is theirs alone."""
 
     ranks: Sequence[int]  # ascending
-    names: Sequence[NodeName]
     shards: Sequence[Examples]
+    draws: Draws
     fixed: dict[str, Tensor]  # [n, ...] each: buffers, and parameters that do not train
 
     @property
@@ -53,31 +51,25 @@ class Rows:
 class Block:
     """Some peers of a federation. `parameters` [n, W] are rows of the matrix of their group."""
 
-    def __init__(self, task: Task, rows: Rows, model: nn.Module, parameters: Tensor) -> None:
+    def __init__(self, task: Task, rows: Rows, model: nn.Module, parameters: Tensor, scratch: Scratch) -> None:
         settings = self.federation = task.federation
         method = method_of(settings)
         self.task = task
         self.ranks = rows.ranks
         self.rows = rows.among_all
         self.parameters = parameters
-        self.gradient = torch.zeros_like(parameters)  # [n, W]
+        self._scratch = scratch
         layers = layers_of(model)
         self.model: BatchedModel = (
-            Vmapped(model, rows.fixed, parameters, self.gradient)
-            if layers is None
-            else Perceptron(layers, parameters, self.gradient)
+            Vmapped(model, rows.fixed, parameters) if layers is None else Perceptron(layers, parameters)
         )
         self.optimiser = self._adamw()
         self.student = self._adamw() if method.distils_merged else self.optimiser
         self.anchor = parameters.clone() if method.proximal else None  # [n, W]
         self.merge_step = method.merge_step(parameters, settings)
-        self.generators = [
-            torch.Generator().manual_seed(derive_seed(settings.seed, "batches", name)) for name in rows.names
-        ]
-        self._sizes = [len(shard) for shard in rows.shards]
+        self._draws = rows.draws
         self._take = batches_of(rows.shards)
-        self._drawn = torch.zeros(len(rows.names), settings.local_steps, settings.batch, dtype=torch.int64)
-        self._seed = torch.empty((), dtype=torch.int64)
+        self._drawn = torch.zeros(len(parameters), settings.local_steps, settings.batch, dtype=torch.int64)
         # Skew: what is added to the logits of local steps [n, C, 1], and what is taken out of answers.
         self._shift: Tensor | None = None
         if settings.balance:
@@ -89,27 +81,22 @@ class Block:
     def __len__(self) -> int:
         return len(self.parameters)
 
+    @property
+    def is_perceptron(self) -> bool:
+        return isinstance(self.model, Perceptron)
+
     def _adamw(self) -> RowsAdamW:
-        return RowsAdamW(self.parameters, self.gradient, self.federation.lr, self.federation.weight_decay)
+        return RowsAdamW(self.parameters, self.federation.lr, self.federation.weight_decay)
 
     # --- the steps of a round
 
     def train(self, taking: Sequence[int] | None = None) -> None:
         """K local steps of every peer on its own data, or of those that are `taking` them."""
-        rows = range(len(self)) if taking is None else taking
-        for row in rows:
-            self._seed.random_(0, SEEDS, generator=self.generators[row])
-            self._drawn[row].random_(0, self._sizes[row], generator=self.generators[row])
+        self._draws.seed(taking)
+        self._draws.batches(taking, self._drawn)
         for step in range(self.federation.local_steps):
             x, y = self._take(self._drawn[:, step])  # [n, B, ...], [n, B] or [n, B, T]
-            if self.task.augment is not None:
-                x = x.clone() if taking is not None else x
-                varied = [self.task.augment(x[row], self.generators[row]) for row in rows]
-                x = (
-                    torch.stack(varied)
-                    if taking is None
-                    else x.index_copy(0, torch.tensor(taking), torch.stack(varied))
-                )
+            x = self._draws.varied(x, taking)
             logits = self.model.logits(self._input(x))  # [n, C, B]
             if self._shift is not None:
                 logits = logits + self._shift
@@ -118,8 +105,7 @@ class Block:
     def look(self, x: Tensor, looking: Sequence[int] | None = None) -> Tensor:
         """The logits [n, C, P] on the probes x of a round, kept for `distill`; only those `looking` draw for it. What
         is returned is calibrated, where the federation does so: it is for the peers' answers."""
-        for row in range(len(self)) if looking is None else looking:
-            self._seed.random_(0, SEEDS, generator=self.generators[row])
+        self._draws.seed(looking)
         self._seen = self.model.logits(self._shared(x))
         if self._calibration is None:
             return self._seen
@@ -134,17 +120,18 @@ class Block:
     def _step(
         self, slope: Tensor, optimiser: RowsAdamW, anchor: Tensor | None, taking: Sequence[int] | None = None
     ) -> None:
-        self.model.backward(slope)
+        gradient = self._scratch.like(self.parameters)
+        self.model.backward(slope, gradient)
         if anchor is not None:  # the gradient of mu / 2 |w - anchor|^2
-            self.gradient.add_(self.parameters - anchor, alpha=self.federation.mu)
+            gradient.add_(self.parameters - anchor, alpha=self.federation.mu)
         if self.federation.clip:
-            norms = self.gradient.nan_to_num_(nan=0.0).norm(dim=1, keepdim=True)  # [n, 1]
-            self.gradient.mul_((self.federation.clip / (norms + 1e-6)).clamp(max=1.0))
-        optimiser.step(taking)
+            norms = gradient.nan_to_num_(nan=0.0).norm(dim=1, keepdim=True)  # [n, 1]
+            gradient.mul_((self.federation.clip / (norms + 1e-6)).clamp(max=1.0))
+        optimiser.step(gradient, taking)
 
     def merge(self, average: Tensor, taking: Sequence[int] | None = None) -> None:
         """Take means [n, W], or [1, W], by the method's rule; every row, or those that are `taking` them."""
-        absent = [] if taking is None else [row for row in range(len(self)) if row not in set(taking)]
+        absent = [] if taking is None else np.setdiff1d(np.arange(len(self)), taking).tolist()
         kept = [(tensor, tensor[absent].clone()) for tensor in self._merged() if absent]
         self.parameters.copy_(self.merge_step.step(average))
         if self.anchor is not None:
@@ -171,7 +158,7 @@ class Block:
 
     def state(self) -> dict[str, Tensor]:
         """What each row's next round depends on besides its parameters, [n, ...] each, on the CPU."""
-        state = {"generator": torch.stack([generator.get_state() for generator in self.generators])}
+        state = {"generator": self._draws.state()}
         optimisers = {"optimiser": self.optimiser}
         if self.student is not self.optimiser:
             optimisers["student"] = self.student
@@ -186,8 +173,7 @@ class Block:
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """The inverse of `state`, bit for bit."""
-        for generator, own in zip(self.generators, state["generator"], strict=True):
-            generator.set_state(own.clone())  # torch reads a row from the start of its storage
+        self._draws.restore(state["generator"])
         self.optimiser.restore({key: state[f"optimiser.{key}"] for key in self.optimiser.state()})
         if self.student is not self.optimiser:
             self.student.restore({key: state[f"student.{key}"] for key in self.student.state()})
@@ -253,15 +239,3 @@ def _one_gather(storage: Arrays, shards: Sequence[Examples]) -> Batches:
         return x.index_select(0, flat).view(*places.shape, *x.shape[1:]), y.index_select(0, flat).view(places.shape)
 
     return gather
-
-
-def right_and_loss(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Of logits [n, C, B] and labels [B] that all share: right answers [n], and summed cross-entropy [n]."""
-    logs = logits.log_softmax(1)
-    own = logs.gather(1, labels.expand(len(logs), 1, -1)).squeeze(1)  # [n, B]
-    # The vote is the class with the largest value, so it is right where the label has that value: two classes of a
-    # trained model are never exactly equal. To search for the class takes ten times as long. A model that has diverged
-    # has no largest value, and needs that search.
-    largest = logs.amax(1)
-    right = (own == largest if largest.isfinite().all() else logs.argmax(1) == labels).sum(1)
-    return right.cpu().numpy(), -own.sum(1).double().cpu().numpy()

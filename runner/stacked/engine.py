@@ -20,18 +20,12 @@ from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.schedule import (
-    CLOSED,
-    Channel,
     begin_alike,
-    channel,
     channel_opens,
     evaluates,
     merge_is_due,
     sends_ballots,
     sends_changes,
-    waits_for_half,
-    with_agreement,
-    with_quorum,
 )
 from p2p_tally.learning.setup import Task, make_model
 from p2p_tally.node.formats import ballot_format, merge_format
@@ -44,11 +38,13 @@ from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.simulation.checkpoints import EngineState
 from p2p_tally.runner.stacked.answers import Answers
 from p2p_tally.runner.stacked.batched_model import layers_of
+from p2p_tally.runner.stacked.channels import NOT_YET, Channels, waiting
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
 from p2p_tally.runner.stacked.lies import StackedLies
 from p2p_tally.runner.stacked.merging import averages
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.runner.stacked.peers import Peers
+from p2p_tally.runner.stacked.survey import Surveyor
 from p2p_tally.topologies import Topology
 
 log = logging.getLogger(__name__)
@@ -87,15 +83,16 @@ class Stacked:
         self.device = self.stack.device
         self.ballots = ballot_format(self.federation, task.probes.votes_per_round, task.classes)
         self.answers = Answers(task, self.stack, self.ballots)
+        self.surveyor = Surveyor(task, self.stack)
         self.coded = None
         self.merge_format = merge_format(self.federation)
         if sends_changes(self.federation):
             self.coded = CodedMerge(self.stack.parameters, self.merge_format, begin_alike(self.federation))
         # Peers that merge have one architecture.
         self.traffic = Traffic(self.federation, topology, self.ballots, len(self.stack.groups[0].template.parameters))
-        # The round after which each peer's channel is open; None while an automatic warm-up lasts.
+        # The round after which each peer's channel is open; NOT_YET while an automatic warm-up lasts.
         warmup = self.federation.warmup
-        self.warmup: list[int | None] = [warmup if isinstance(warmup, int) else None] * len(self.names)
+        self.opened = np.full(len(self.names), warmup if isinstance(warmup, int) else NOT_YET)  # [N]
         self.round = 0  # the last one finished
         self.merged_at = 0  # the last round in which all merged
         self._graphs: dict[int, tuple[Neighbourhoods, Neighbourhoods]] = {}
@@ -124,12 +121,12 @@ class Stacked:
         merges = {} if self.coded is None else self.coded.state()
         return EngineState(
             self.stack.state() | merges | self.answers.state() | drawn,
-            {"warmup": self.warmup, "merged_at": self.merged_at},
+            {"opened": self.opened.tolist(), "merged_at": self.merged_at},
         )
 
     def restore(self, round: int, state: EngineState) -> None:
         self.round = round
-        self.warmup, self.merged_at = state.notes["warmup"], state.notes["merged_at"]
+        self.opened, self.merged_at = np.array(state.notes["opened"]), state.notes["merged_at"]
         self.stack.restore(state.tensors)
         if self.coded is not None:
             self.coded.restore(state.tensors)
@@ -150,12 +147,11 @@ class Stacked:
         self.stack.each(lambda block: block.train(_some(there[block.rows])) if there[block.rows].any() else None)
         watch.lap("train")
 
-        now = self._channels(r, there)
-        voting = np.array([one.trains for one in now])  # [N]
-        speaking = np.array([one.speaks for one in now])
-        waiting = there & np.array([waits_for_half(self.federation, opened) for opened in self.warmup])
+        now = Channels.of(self.federation, r, self.opened, there)
+        voting, speaking = now.trains, now.speaks  # [N]
+        wait = there & waiting(self.federation, self.opened)
         # Measured before the peers look at the probes: `distill` needs the forward pass of that look.
-        ready = self._ready(r) if waiting.any() else None
+        ready = self._ready(r) if wait.any() else None
         mute = np.zeros_like(speaking)  # whose model has diverged, so that its answer has no ballot
         target = agreement = None
         if voting.any():
@@ -167,14 +163,14 @@ class Stacked:
                 now = self._with_votes(audience, now, speaking, logits)
                 said, target = self.answers.poll(r, logits, speaking, now, audience)
                 said.append((Ready(r, 0, self.ballots.count), mute))
-                if self.federation.merge_when == "drift" and any(one.speaks for one in now):
+                if self.federation.merge_when == "drift" and now.speaks.any():
                     agreement = self.answers.agreement(logits, speaking)
             watch.lap("barrier")
             if not self.method.distils_merged:
                 self._distill(r, target, now)
                 watch.lap("distill")
         if ready is not None:
-            said += self._wait_for_half(r, audience, ready, waiting, speaking, mute)
+            said += self._wait_for_half(r, audience, ready, wait, speaking, mute)
             watch.lap("barrier")
 
         due = merge_is_due(self.federation, r, self.merged_at, agreement)
@@ -182,7 +178,7 @@ class Stacked:
         sent = totals(self.traffic.round(r, said, format, handed.__getitem__))
         merged = due and self._merge(graph, r)
         watch.lap("merge")
-        taking = np.array([one.trains for one in now])  # below the quorum there may be nothing to learn from
+        taking = now.trains  # below the quorum there may be nothing to learn from
         if taking.any() and self.method.distils_merged and merged:
             self._look(r, taking)  # the models have changed since they voted
             self._distill(r, target, now)
@@ -204,11 +200,10 @@ class Stacked:
         if not evaluates(self.federation, r):
             lines.book(sent, seconds)
             return
-        evaluations = [found if here else None for found, here in zip(self.stack.evaluate(), graph.there, strict=True)]
+        survey = self.surveyor.survey(lines.probes, graph.there)
         watch.lap("evaluate")
         lines.book(sent, seconds)
-        logs = self.stack.measured(lines.probes, lambda logits: logits.log_softmax(1).mT.contiguous().cpu())
-        lines.write(r, evaluations, merged, graph.present(self.stack.by_rank(logs)))  # [n, P, C]
+        lines.write(r, survey, merged)
 
     def _graph(self, r: int) -> tuple[Neighbourhoods, Neighbourhoods]:
         """The neighbourhoods over links, for merges, and those within so many hops, for tallies."""
@@ -230,8 +225,9 @@ class Stacked:
         for member in topology.newcomers(r):
             for giver in topology.donors(member, r)[:1]:
                 newcomer, donor = topology.rank(member), topology.rank(giver)
-                told[donor] = self.warmup[donor], self.merged_at
-                self.warmup[newcomer] = self.warmup[donor]
+                opened = int(self.opened[donor])
+                told[donor] = None if opened == NOT_YET else opened, self.merged_at
+                self.opened[newcomer] = opened
                 if self.federation.merge_every:
                     self.stack.hand_over(donor, newcomer)
                 if self.coded is not None:
@@ -240,36 +236,22 @@ class Stacked:
 
     # --- probes
 
-    def _channels(self, r: int, there: np.ndarray) -> list[Channel]:
-        known = {opened: channel(self.federation, r, opened) for opened in set(self.warmup)}
-        return [known[opened] if here else CLOSED for opened, here in zip(self.warmup, there, strict=True)]
-
     def _look(self, r: int, voting: np.ndarray) -> list[Tensor]:
         self.answers.examine(r, voting)
         x, _ = self.task.probes.sample(r)
         return self.lies.answered(r, self.stack.each(lambda block: block.look(x, _some(voting[block.rows]))))
 
-    def _with_votes(
-        self, graph: Neighbourhoods, now: list[Channel], speaking: np.ndarray, logits: list[Tensor]
-    ) -> list[Channel]:
+    def _with_votes(self, graph: Neighbourhoods, now: Channels, speaking: np.ndarray, logits: list[Tensor]) -> Channels:
         """The channels with the votes that each peer has. Some are below the quorum while an opening spreads, and where
         a matching leaves a peer without a partner. How far votes agree may tell how much they count."""
         if not (speaking.all() and graph.degree.all()):
-            heard = np.broadcast_to(graph.sums(speaking.astype(float)), len(now))
-            now = [
-                with_quorum(one, voters, degree + 1)
-                for one, voters, degree in zip(now, heard.tolist(), graph.degree.tolist(), strict=True)
-            ]
+            now = now.with_quorum(graph.sums(speaking.astype(float)), graph.degree + 1)
         if self.federation.consensus_weight == "agreement":
-            kappas = np.broadcast_to(self.answers.beyond_chance(logits, speaking, graph), len(now))
-            now = [
-                with_agreement(one, kappa) if one.speaks else one
-                for one, kappa in zip(now, kappas.tolist(), strict=True)
-            ]
+            now = now.with_agreement(self.answers.beyond_chance(logits, speaking, graph))
         return now
 
-    def _distill(self, r: int, consensus: Tensor | None, now: list[Channel]) -> None:
-        taking = np.array([one.trains for one in now])
+    def _distill(self, r: int, consensus: Tensor | None, now: Channels) -> None:
+        taking = now.trains
         if not taking.any():
             return
         target = self.answers.target(r, consensus, now)
@@ -310,8 +292,7 @@ class Stacked:
             # Whole numbers, which floats add up exactly.
             counts, rights = audience.sums((waiting | mute).astype(float)), audience.sums(waiting * right.astype(float))
             opening = waiting & channel_opens(rights, of * counts, audience.sums(speaking.astype(float)))
-        for peer in np.flatnonzero(opening):
-            self.warmup[peer] = r
+        self.opened[opening] = r
         return said
 
     # --- merging

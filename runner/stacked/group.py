@@ -11,12 +11,15 @@ from torch import Tensor, nn
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.architectures import of_rank
-from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.learner import Learner, batch_seed
 from p2p_tally.learning.norms import live_statistics
-from p2p_tally.learning.setup import Task, make_learner, make_model
+from p2p_tally.learning.setup import Task, make_learner
 from p2p_tally.learning.start import check_frozen, frozen_tensors
 from p2p_tally.runner.stacked.batched_model import fixed_tensors, layers_of
 from p2p_tally.runner.stacked.block import Block, Rows
+from p2p_tally.runner.stacked.draws import draws_of
+from p2p_tally.runner.stacked.scratch import Scratch
+from p2p_tally.runner.stacked.starts import starts_of
 
 # Parameters of a block: with gradient and AdamW's state four times as many floats, which a core's cache should hold.
 BLOCK_PARAMETERS = 1 << 18
@@ -33,12 +36,14 @@ class Group:
         self.ranks = ranks
         self.device = torch.device(device)
         self.template = make_learner(task, self.names[0], ranks[0], device)
-        self.parameters, self.fixed = self._starts()
+        starts, fixed = starts_of(task, self.names, ranks)
+        self.parameters = starts.to(self.device)  # [n, W]
+        self.fixed = {key: value.to(self.device) for key, value in fixed.items()}  # [n, ...]
         if task.federation.merge_every:
             frozen = frozen_tensors(self.template.model)
             check_frozen(task.federation, ({key: self.fixed[key][row] for key in frozen} for row in range(len(ranks))))
         self._rows = self._cut(threads)
-        self.blocks = [self._block(rows) for rows in self._rows]
+        self.blocks = self._blocks()
         self._try_out()
 
     @property
@@ -50,17 +55,6 @@ class Group:
         """Whether its modules draw random numbers. They share one generator: threads would draw in any order."""
         return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in self.template.model.modules())
 
-    def _starts(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """The parameters that the peers begin with [n, W], and what else their models hold [n, ...]."""
-        parameters = torch.empty(len(self.names), len(self.template.parameters), device=self.device)
-        fixed = []
-        # One model at a time: there may be thousands.
-        for row, name, rank in zip(parameters, self.names, self.ranks, strict=True):
-            model = make_model(self.task, name, rank)
-            row.copy_(_vector(model))
-            fixed.append(fixed_tensors(model))
-        return parameters, {key: torch.stack([own[key] for own in fixed]).to(self.device) for key in fixed[0]}
-
     def _cut(self, threads: int) -> list[slice]:
         """Rows of the matrix, a slice for each block."""
         nodes, width = self.parameters.shape
@@ -68,11 +62,21 @@ class Group:
         rows = max(min(LEAST_PEERS, rows), min(rows, -(-nodes // threads)))
         return [slice(start, min(start + rows, nodes)) for start in range(0, nodes, rows)]
 
-    def _block(self, own: slice) -> Block:
-        fixed = {key: value[own] for key, value in self.fixed.items()}
-        ranks = self.ranks[own]
-        held = Rows(ranks, self.names[own], [self.task.shards[rank] for rank in ranks], fixed)
-        return Block(self.task, held, self.template.model, self.parameters[own])
+    def _blocks(self) -> list[Block]:
+        task, scratch = self.task, Scratch()
+        shards = [task.shards[rank] for rank in self.ranks]
+        seeds = [batch_seed(task.federation, name) for name in self.names]
+        draws = draws_of(seeds, [len(shard) for shard in shards], self._rows, task.augment)
+        return [
+            Block(
+                task,
+                Rows(self.ranks[own], shards[own], drawn, {key: value[own] for key, value in self.fixed.items()}),
+                self.template.model,
+                self.parameters[own],
+                scratch,
+            )
+            for own, drawn in zip(self._rows, draws, strict=True)
+        ]
 
     def _try_out(self) -> None:
         """Refuse a model that cannot be batched, before the first round."""
@@ -117,7 +121,3 @@ class Group:
             for key, value in own.items():
                 value.copy_(self.fixed[key][row])
             yield self.template
-
-
-def _vector(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters() if p.requires_grad])

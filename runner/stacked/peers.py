@@ -9,15 +9,14 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.architectures import holders
-from p2p_tally.learning.learner import Evaluation, Learner, evaluation_batch
+from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.setup import Task
-from p2p_tally.runner.stacked.block import Block, right_and_loss
+from p2p_tally.runner.stacked.block import Block
 from p2p_tally.runner.stacked.group import Group
 
 Result = TypeVar("Result")
@@ -37,8 +36,6 @@ class Peers:
         # The row of each rank among the rows of all blocks; None where the rows are in order of rank.
         ranks = [rank for block in self.blocks for rank in block.ranks]
         self._places = None if len(self.groups) == 1 else torch.tensor(ranks).argsort()  # [N]
-        batches = torch.split(torch.arange(len(task.test)), evaluation_batch(task.test))
-        self._test = [self._test_batch(indices) for indices in batches]
 
     def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None
@@ -94,31 +91,6 @@ class Peers:
     def restore(self, state: dict[str, Tensor]) -> None:
         for number, group in enumerate(self.groups):
             group.restore({key: state[_prefix(number) + key] for key in group.state()})
-
-    def _test_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        x, y = self.task.test.take(indices)
-        assert y is not None
-        return x, y.flatten().to(self.device)
-
-    def evaluate(self) -> list[Evaluation]:
-        found: dict[int, Evaluation] = {}
-        for group in self.groups:
-            if not group.is_perceptron:
-                # A batch of the test set fills the machine by itself: one peer after the other.
-                found.update(zip(group.ranks, (learner.evaluate() for learner in group.learners()), strict=True))
-        batched = [block for group in self.groups if group.is_perceptron for block in group.blocks]
-        for block, evaluations in zip(batched, self.each(self._evaluate_block, batched), strict=True):
-            found.update(zip(block.ranks, evaluations, strict=True))
-        return [found[rank] for rank in range(len(self.names))]
-
-    def _evaluate_block(self, block: Block) -> list[Evaluation]:
-        right, loss = np.zeros(len(block), np.int64), np.zeros(len(block))
-        for x, y in self._test:
-            more_right, more_loss = right_and_loss(block.measured(x), y)
-            right += more_right
-            loss += more_loss
-        count = sum(len(y) for _, y in self._test)
-        return [Evaluation(*sums) for sums in zip((right / count).tolist(), (loss / count).tolist(), strict=True)]
 
     def learners(self) -> Iterator[Learner]:
         """Each peer's model in turn, in its group's learner."""

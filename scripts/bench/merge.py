@@ -6,10 +6,10 @@ Peak memory is that of a process during its merges, minus what it used before, i
 
 After that, in one process: the time to encode that many parameters, run by run, and to decode them.
 
-    python scripts/bench/merge.py [--nodes 8] [--parameters 5839360] [--turns 5]
+    python scripts/bench/merge.py [--nodes 8] [--parameters 5839360] [--turns 5] [--tls] [--robust]
 
 With --tls a third group does the same merge over links that are TLS by pinned keys, in turns with the others. Processor
-seconds hardly depend on what else the machine does.
+seconds hardly depend on what else the machine does. With --robust a group does it with the default of --robust-merge.
 """
 
 import argparse
@@ -38,7 +38,8 @@ from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.node.links.pinned import PinnedKeys
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.merges.all_reduce import AllReduce
-from p2p_tally.node.merges.exchange import Peers
+from p2p_tally.node.merges.exchange import Exchange, Peers
+from p2p_tally.node.merges.robust_reduce import RobustReduce
 from p2p_tally.node.position import Position
 from p2p_tally.node.service.startup import Startup
 from p2p_tally.node.step.step import Step
@@ -54,7 +55,7 @@ from p2p_tally.topologies import build
 from p2p_tally.trust.identity import load_identity, make_identity
 
 READ = 1 << 18
-WANTED, WANTED_TLS = 2.0, 1.3
+WANTED, WANTED_TLS, WANTED_ROBUST = 2.0, 1.3, 1.1
 
 
 async def ours(
@@ -64,6 +65,7 @@ async def ours(
     vector: np.ndarray,
     parent: Connection,
     homes: Path | None = None,
+    robust_merge: str = "off",
 ) -> None:
     """`homes`: where the keys of all nodes are; None: links are plain."""
     names = ranked_names(len(ports))
@@ -86,7 +88,8 @@ async def ours(
     step = Step(
         name, federation, topology, transport, outbox, position, ballots, lambda _: None, deadlines, time.perf_counter
     )
-    exchange = AllReduce(Peers(name, step.roster, outbox, step.gather, step.inbox.refuse))
+    reach = Peers(name, step.roster, outbox, step.gather, step.inbox.refuse)
+    exchange: Exchange = AllReduce(reach) if robust_merge == "off" else RobustReduce(reach, robust_merge)
     await transport.start(step)
     await Startup(transport, topology, step, position, deadlines.timeout, has_played=False).wait()
     before = memory("VmRSS")
@@ -173,7 +176,7 @@ def worker(
 ) -> None:
     listener = socket.socket(fileno=descriptor)
     vector = np.random.default_rng(rank).standard_normal(parameters, dtype=np.float32)
-    of = {"bare": bare, "ours": ours, "tls": partial(ours, homes=homes)}
+    of = {"bare": bare, "ours": ours, "tls": partial(ours, homes=homes), "robust": partial(ours, robust_merge="auto")}
     work = of[kind](rank, ports, listener, vector, parent)
     try:
         import uvloop  # noqa: PLC0415 - not on every platform
@@ -279,6 +282,11 @@ def compare(groups: dict[str, Group], turns: int, parameters: int) -> None:
             f"merge over TLS / plain merge: median {ratio('tls', 'ours', 0):.2f}, processor seconds "
             f"{ratio('tls', 'ours', 2):.2f} (at most {WANTED_TLS:g} wanted); {peak('tls'):.2f} |W|"
         )
+    if "robust" in groups:
+        print(
+            f"robust merge / plain merge: median {ratio('robust', 'ours', 0):.2f}, processor seconds "
+            f"{ratio('robust', 'ours', 2):.2f} (at most {WANTED_ROBUST:g} wanted); {peak('robust'):.2f} |W|"
+        )
 
 
 def main() -> None:
@@ -287,12 +295,13 @@ def main() -> None:
     parser.add_argument("--parameters", type=int, default=5_839_360)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--tls", action="store_true", help="also merge over TLS")
+    parser.add_argument("--robust", action="store_true", help="also merge with the default of --robust-merge")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         homes = Path(folder)
         for name in ranked_names(arguments.nodes):
             make_identity(homes / name)
-        kinds = ("bare", "ours", "tls") if arguments.tls else ("bare", "ours")
+        kinds = ["bare", "ours", *["tls"] * arguments.tls, *["robust"] * arguments.robust]
         groups = {kind: Group(kind, arguments.nodes, arguments.parameters, homes) for kind in kinds}
         compare(groups, arguments.turns, arguments.parameters)
         for group in groups.values():

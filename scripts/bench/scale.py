@@ -7,6 +7,12 @@ runs that are compared alternate, so that a slow phase of the machine affects bo
 of the clock, for machines that are shared.
 
     python scripts/bench/scale.py [--threads 2] [--rounds 8] [--turns 5] [--largest 1000]
+    python scripts/bench/scale.py --crowd 10000 [--set merge_every=4] [--set ballot=coded]
+
+The second form plays one large federation twice, once evaluated in every round (the default) and once in the last round
+only. It says how long the first round is in coming, how fast rounds are, and what memory they take. Beside it stands
+what the machine allows: the arithmetic of a round at the rate of a large matrix product, and the bytes that it must
+move at the rate of a large copy, both measured in the same run.
 """
 
 import argparse
@@ -15,6 +21,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -210,13 +217,69 @@ def growth(sizes: list[int], rounds: int, threads: int) -> None:
         print(f"{topology}: votes per peer grow as ({name})^{slope:.2f}")
 
 
+def machine(threads: int) -> tuple[float, float]:
+    """Operations and bytes a second: the best of a few large matrix products, and of a few large copies."""
+    torch.set_num_threads(threads)
+    one, other = torch.randn(1536, 1536), torch.randn(1536, 1536)
+    source, copy = torch.zeros(1 << 26), torch.zeros(1 << 26)
+    product = min(timed(lambda: torch.mm(one, other))[0] for _ in range(8))
+    moved = min(timed(lambda: copy.copy_(source))[0] for _ in range(8))
+    torch.set_num_threads(1)
+    return 2 * 1536**3 / product, 2 * source.nbytes / moved
+
+
+def demanded(federation: Federation, test: int, probes: int, classes: int) -> tuple[float, float, float]:
+    """Of a peer and round: operations of its steps, operations of its evaluation, and bytes that its steps move.
+
+    A step multiplies each weight with each example forward and for the gradient, and the second layer's once more. Its
+    parameters and AdamW's two moments are read and written once for all local steps, and once for the step on probes.
+    """
+    first, second = INPUTS * HIDDEN, HIDDEN * classes
+    examples = federation.local_steps * federation.batch + federation.probes_per_round
+    steps = 2 * examples * (2 * (first + second) + second)
+    vector = 4 * (first + HIDDEN + second + classes)
+    return steps, 2 * (test + probes) * (first + second), vector * (2 * 6 + 1)
+
+
+def crowd(nodes: int, rounds: int, threads: int, more: dict[str, str]) -> None:
+    """A large federation: time to the first round, rounds a second, memory, and what the machine allows."""
+    operations, moves = machine(threads)
+    print(f"machine, {threads} threads: {operations / 1e9:.0f} G operations a second, {moves / 2**30:.1f} GiB a second")
+    chosen = {"nodes": nodes, "topology": "gossip", "rounds": rounds, "warmup": 0, "merge_every": 0}
+    chosen |= {"partition": "resample:8", **more}
+    for how, cadence in (("in every round", 1), ("in the last round", rounds)):
+        federation = Federation.parse({**chosen, "eval_every": cadence})
+        began, began_cpu = time.perf_counter(), time.process_time()
+        task, topology = prepare(federation), make_topology(federation)
+        players = Stacked(task, topology, "cpu", threads)
+        ready, ready_cpu = time.perf_counter() - began, time.process_time() - began_cpu
+        lines = RoundLog(task, Run(task.federation, [f"node-{rank}" for rank in range(nodes)]), [])
+        wall, cpu = timed(partial(players.play, lines))
+        steps, survey, moved = demanded(task.federation, len(task.test), len(lines.probes), task.classes)
+        least = nodes * max((steps + survey / cadence) / operations, moved / moves)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(
+            f"{nodes} peers, evaluated {how}: set up in {ready:.1f} s (CPU {ready_cpu:.1f}), {rounds / wall:.2f} "
+            f"rounds a second (CPU {cpu / rounds:.2f} s a round), peak memory {peak:.2f} GiB\n"
+            f"  at the machine's rates {1 / least:.2f} rounds a second: {nodes * steps / 1e9:.0f} G operations in "
+            f"steps, {nodes * survey / 1e9:.0f} in an evaluation, {nodes * moved / 2**30:.1f} GiB moved",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--largest", type=int, default=1000)
+    parser.add_argument("--crowd", type=int, metavar="PEERS", help="one large federation instead")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="more options for --crowd")
     arguments = parser.parse_args()
+    if arguments.crowd:
+        more = dict(one.split("=", 1) for one in arguments.set)
+        crowd(arguments.crowd, arguments.rounds, arguments.threads, more)
+        return
     rounds, turns, threads = arguments.rounds, arguments.turns, arguments.threads
     sizes = [size for size in SIZES if size <= arguments.largest]
     against_bare(sizes[-1], rounds, turns, threads)

@@ -20,8 +20,8 @@ from p2p_tally.learning.graph import make_topology
         ("auto", 64, Rule("trim", 12)),
         ("trim:3", 10, Rule("trim", 3)),
         ("nnm-trim:2", 10, Rule("nnm-trim", 2)),
-        ("median", 10, Rule("median", 4)),
-        ("clip", 10, Rule("clip", 4)),
+        ("median", 10, Rule("median", 2)),
+        ("clip", 10, Rule("clip", 2)),
     ],
 )
 def test_what_an_option_means(option: str, members: int, wanted: Rule | None) -> None:

@@ -49,10 +49,12 @@ class FakePeer:
 
 
 @asynccontextmanager
-async def federation_with_fake(tmp_path: Path, **options: Any) -> AsyncIterator[tuple[FakePeer, list[Daemon]]]:
+async def federation_with_fake(
+    tmp_path: Path, barrier_timeout: float = 1, **options: Any
+) -> AsyncIterator[tuple[FakePeer, list[Daemon]]]:
     """Daemons node-1, node-2, ... that wait for a fake node-0."""
     federation = small(**{"nodes": 3, "rounds": 6, "warmup": 0, "eval_every": 5, "merge_every": 0, **options})
-    daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=barrier_timeout, checkpoint_every=0)
     async with aiohttp.ClientSession() as session:
         understudy = daemons[0]
         understudy.transport.inherited.close()  # nobody listens as node-0: it is the one that dials

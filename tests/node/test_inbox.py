@@ -25,6 +25,7 @@ from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.ledger import Count, Ledger
 from p2p_tally.protocol.messages import Announce, Bye, Here, Message, Ready, Shard, Stage, Vote, Waiting, Withdraw
 from p2p_tally.protocol.peers import Event, Roster
+from p2p_tally.protocol.scores import BEST, Offence
 
 ME, A, B, C = (NodeName(name) for name in ("me", "a", "b", "c"))
 BALLOTS = BallotFormat("byte", 4, 10)
@@ -57,6 +58,7 @@ class Receiver:
         labels: Callable[[int], np.ndarray | None] = lambda _: None,
         bytes_received: Callable[[NodeName], int | None] = lambda _: None,
         longest: float = math.inf,
+        bounds_slow: bool = True,
     ) -> None:
         self.position = Position(Federation(rounds=rounds, warmup=0))
         network = MemoryNetwork()
@@ -68,7 +70,7 @@ class Receiver:
         self.roster = Roster([A, B, C])
         votes = DirectVotes(lambda _: [A, B, C], outbox, self.roster)
         announcer = Announcer(lambda _: [A, B, C], False, transport, outbox, votes, self.position, lambda: 0.0)
-        self.waits = Waits(self.roster, votes, bytes_received, announcer.waiting, longest)
+        self.waits = Waits(self.roster, votes, bytes_received, announcer.waiting, longest, bounds_slow=bounds_slow)
         limits = Limits.of(ballots.largest, 4, merging=True)
         self.inbox = Inbox(self.roster, votes, self.waits, announcer, self.ledger, limits, ballots, labels, rounds)
         self.arrivals = self.inbox.arrivals
@@ -101,12 +103,13 @@ async def gather(
     stage: Stage = Stage.VOTE,
     welcome: tuple[NodeName, ...] = (A, B, C),
     part: int = 0,
+    guard: float = GUARD,
 ) -> dict[NodeName, Any]:
     """Wait at a stage; what `then` does is done once the waiting has begun."""
     waiting = asyncio.create_task(receiver.waits.gather(stage, (round, part), welcome, patience))
     for action in then:
         asyncio.get_running_loop().call_soon(action)  # queued after the task's first step
-    async with asyncio.timeout(GUARD):
+    async with asyncio.timeout(guard):
         return await waiting
 
 
@@ -446,8 +449,9 @@ async def test_garbage_ends_the_link(frame: bytes, reason: str, caplog: pytest.L
         assert receiver.inbox.deliver(A, frame, len(frame)) is False
     assert receiver.arrivals == {reason: 1}
     assert receiver.ledger.settle() == {} and receiver.ledger.total_received() == Count()
-    (record,) = caplog.records
+    record, standing = caplog.records
     assert (record.event, record.peer, record.reason) == ("refused", A, reason)  # type: ignore[attr-defined]
+    assert standing.getMessage() == "not awaited, because of: no message, 1 times"
 
 
 async def test_a_hello_on_a_link_is_garbage() -> None:
@@ -462,7 +466,44 @@ async def test_the_same_twice_and_a_contradiction(caplog: pytest.LogCaptureFixtu
         assert deliver(receiver, A, Vote(1, ballot(value)))
     assert values(await gather(receiver, 1, welcome=(A,))) == {A: [1] * 4}
     assert receiver.arrivals == {"early": 1, "duplicate": 1, "equivocation": 1}
-    assert [record.event for record in caplog.records] == ["equivocation"]  # type: ignore[attr-defined]
+    assert [record.event for record in caplog.records] == ["equivocation", "standing"]  # type: ignore[attr-defined]
+    assert receiver.roster[A].score.counts == {Offence.CONTRADICTION: 1}
+
+
+async def test_one_that_was_started_again_may_say_something_else() -> None:
+    """It came back from its checkpoint, heard fewer votes than the first time, and votes otherwise."""
+    receiver = Receiver()
+    receiver.link_up(A, awaited=True)
+    deliver(receiver, A, Vote(1, ballot(1)))
+    receiver.link_down(A)
+    receiver.link_up(A, awaited=True)
+    deliver(receiver, A, Vote(1, ballot(2)))
+    assert values(await gather(receiver, 1, welcome=(A,))) == {A: [1] * 4}
+    assert receiver.arrivals == {"early": 1, "again": 1} and receiver.roster[A].score.value == BEST
+
+
+async def test_what_breaks_the_protocol_ends_the_link_when_it_has_cost_enough(caplog: pytest.LogCaptureFixture) -> None:
+    receiver = Receiver()
+    kept = [deliver(receiver, A, Vote(round, b"x")) for round in range(1, 14)]
+    assert kept == [True] * 12 + [False]
+    standings = [record.reason for record in caplog.records if getattr(record, "event", "") == "standing"]
+    assert standings == ["not awaited", "not merged with", "link closed"]
+    assert caplog.records[-1].getMessage() == "link closed, because of: refused ballot, 13 times"
+
+
+@in_virtual_time
+async def test_a_flood_of_what_is_of_no_use_ends_the_link() -> None:
+    receiver = Receiver()
+    await gather(receiver, 1, patience=SOON, welcome=())
+    for _ in range(10):  # as often as an honest peer may say it
+        assert all(deliver(receiver, A, Here(0)) for _ in range(400))
+        await asyncio.sleep(0.5)
+    said = 0
+    while deliver(receiver, A, Here(0)):
+        said += 1
+        assert said < 6000
+    assert receiver.roster[A].score.reasons[0].startswith("flood")
+    assert receiver.roster[B].score.value == BEST
 
 
 async def test_a_stranger_is_counted_and_not_heard() -> None:

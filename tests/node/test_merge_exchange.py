@@ -18,7 +18,7 @@ from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.node.merges.all_reduce import AllReduce, participants
-from p2p_tally.node.merges.contributions import PLAIN
+from p2p_tally.node.merges.contributions import PLAIN, Sources
 from p2p_tally.node.merges.exchange import Merged, Peers
 from p2p_tally.node.merges.mixing import Mixing
 from p2p_tally.node.position import Position
@@ -105,7 +105,7 @@ class Member:
     async def all_reduce(
         self, round: int, vector: np.ndarray, format: ChangeFormat = PLAIN, feedback: ErrorFeedback | None = None
     ) -> Merged:
-        return await AllReduce(self._peers, format, feedback).merge(round, vector)
+        return await AllReduce(self._peers, Sources(format, feedback)).merge(round, vector)
 
     async def mix(
         self, round: int, vector: np.ndarray, weights: dict[NodeName, float], format: ChangeFormat = PLAIN

@@ -206,12 +206,21 @@ async def test_alone_it_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("topology", ["mesh", "ring"])
 @pytest.mark.parametrize("half", [3, 4])
+@pytest.mark.parametrize("method", ["tally", "diloco"])
 async def test_of_two_halves_at_most_one_plays_on_and_afterwards_there_is_one_model(
-    half: int, topology: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    half: int, topology: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = "ring" if topology == "ring" else "neighbours"
     federation = small(
-        nodes=8, rounds=60, warmup=2, merge_every=5, eval_every=60, topology=topology, merge_over=over, local_steps=1
+        nodes=8,
+        rounds=60,
+        warmup=2,
+        merge_every=5,
+        eval_every=60,
+        topology=topology,
+        merge_over=over,
+        local_steps=1,
+        method=method,
     )
     daemons = make_daemons(federation, tmp_path, least_present=None, checkpoint_every=0)
     nodes = watched(daemons)
@@ -226,7 +235,8 @@ async def test_of_two_halves_at_most_one_plays_on_and_afterwards_there_is_one_mo
         if half < 4:
             await many[0].until(lambda: many[0].round >= 20)
         assert {node.phase for node in stopped} == {"paused"}
-        assert max(node.round for node in stopped) <= 10
+        latest = 10 if method == "tally" else 15  # without votes nodes drift apart, as far as the next merge
+        assert max(node.round for node in stopped) <= latest
         network.heal()
         results = await running
     assert all(result["finished"] for result in results)

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 from conftest import small
 
+from p2p_tally.errors import ParameterError
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.setup import prepare
+from p2p_tally.node.merges.exchange import Peers, Runs
 from p2p_tally.node.node import Node
 from p2p_tally.node.step.step import Abandoned
-from p2p_tally.protocol.messages import Hello
+from p2p_tally.protocol.messages import Announce, Hello
 from p2p_tally.protocol.peers import Presence
 from p2p_tally.runner.simulation.simulate import Exact
 
@@ -105,3 +107,16 @@ def test_nobody_can_be_further_than_the_votes_it_needs_let_it() -> None:
     assert [votes.is_too_far(round) for round in (6, 8, 9)] == [False, False, True]
     node.position.move_to(8)
     assert [votes.is_too_far(round) for round in (11, 12)] == [False, True]
+
+
+async def test_who_has_broken_the_protocol_too_often_is_not_merged_with() -> None:
+    node, bad, good = make_node(nodes=3), NodeName("node-1"), NodeName("node-2")
+
+    async def announced(*_: object) -> dict[NodeName, Announce]:
+        return {bad: Announce(4, b"\xe0"), good: Announce(4, b"\xe0")}
+
+    step = node.step
+    peers = Peers(node.name, step.roster, node.outbox, announced, step.inbox.refuse, merges_with=step.merges_with)
+    for _ in range(3):
+        step.inbox.refuse(bad, ParameterError("no numbers", reason="not-finite"))
+    assert set(await Runs(peers, 4).announce([], Announce(4, b"\xe0"))) == {good}

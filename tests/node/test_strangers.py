@@ -112,6 +112,23 @@ async def test_one_address_pushes_out_only_its_own(tmp_path: Path, monkeypatch: 
         assert not done
 
 
+async def test_many_addresses_together_push_out_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The limit from one address says nothing about how many there are in all."""
+    monkeypatch.setattr(strangers, "MOST", 3)
+    async with one_that_listens(tmp_path) as (_, daemon):
+        address = daemon.transport.listen
+        many = [
+            await asyncio.open_connection(address.host, address.port, local_addr=(f"127.0.0.{number}", 0))
+            for number in range(2, 8)
+        ]
+        assert [await is_cut(reader) for reader, _ in many[:3]] == [True] * 3
+        done, _ = await asyncio.wait([asyncio.create_task(reader.read(1)) for reader, _ in many[3:]], timeout=0.2)
+        assert not done
+    assert any(getattr(record, "reason", "") == "too many connections" for record in caplog.records)
+
+
 async def test_nothing_is_kept_of_connections_that_have_ended(tmp_path: Path, patient: None) -> None:
     """The timer of each one would keep it for as long as a handshake may take."""
     async with one_that_listens(tmp_path) as (_, daemon):

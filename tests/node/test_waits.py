@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 from conftest import make_daemons, run_all, small
-from test_inbox import SOON, A, B, Receiver, ballot, deliver, gather
+from test_inbox import SOON, A, B, C, Receiver, ballot, deliver, gather
 from virtual_time import in_virtual_time
 
 from p2p_tally.ids import NodeName
 from p2p_tally.node.service import daemon
-from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
+from p2p_tally.protocol.deadlines import LEAST_TIMEOUT, LONGEST_WAIT, Deadlines
+from p2p_tally.protocol.lateness import SLOWER
 from p2p_tally.protocol.messages import Bye, Here, Message, Stage, Vote, Waiting
-from p2p_tally.protocol.peers import MOST_TIMEOUTS
+from p2p_tally.protocol.scores import BEST, REGAINED, Standing
 
 
 def now() -> float:
@@ -53,16 +54,46 @@ LIARS: dict[str, Callable[[Waiting], Message]] = {
 
 @pytest.mark.parametrize("liar", LIARS)
 @in_virtual_time
-async def test_one_that_never_votes_costs_ten_deadlines_in_all(liar: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_that_never_votes_costs_ten_deadlines_and_a_share(
+    liar: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Here(0) cost ten deadlines in every wait; saying that it waits itself, half a deadline without a line."""
     receiver = Receiver()
     answers(receiver, A, LIARS[liar])
     with caplog.at_level(logging.INFO):
         first = await play(receiver, range(2, 30), B)
         then = await play(receiver, range(30, 60), B)
-    assert first <= MOST_TIMEOUTS * SOON and then == 0.0
+    assert first <= BEST / (1 - REGAINED / 3) * SOON and then == 0.0
     assert "missed" in events(caplog) and events(caplog).count("out-of-patience") == 1
     assert receiver.roster.silent == {A}
+
+
+@pytest.mark.parametrize("liar", ["Here(0)", "late", "every other round"])
+@in_virtual_time
+async def test_in_the_long_run_a_peer_costs_its_share_of_the_time(liar: str) -> None:
+    """One that voted in every other round, or in every other round late, cost half a deadline a round for ever."""
+    receiver, loop = Receiver(), asyncio.get_running_loop()
+    if liar == "Here(0)":
+        answers(receiver, A, lambda _: Here(0))
+    started, rounds = now(), range(2, 902)
+    for round in rounds:
+        await asyncio.sleep(SOON / 32)  # its own work
+        votes = [lambda peer=peer, round=round: deliver(receiver, peer, Vote(round, ballot(1))) for peer in (B, C)]
+        late = lambda round=round: deliver(receiver, A, Vote(round, ballot(1)))  # noqa: E731
+        if liar == "late":
+            loop.call_later(0.95 * SOON, late)
+        elif liar == "every other round" and round % 2:
+            votes.append(late)
+        elif liar == "Here(0)" and round % 10 == 0:
+            deliver(receiver, A, Here(round - 1))
+        await gather(receiver, round, *votes, patience=SOON)
+    work, most = len(rounds) * SOON / 32, BEST + 1
+    spent = now() - started - work
+    # Of a vote at 95 % of a deadline, this part is charged: to be several times slower than most costs nothing.
+    charged = (0.95 - SLOWER / 32) / 0.95
+    assert spent <= (most * SOON + REGAINED / 3 * (now() - started)) / charged
+    assert receiver.roster[A].score.standing in (Standing.NOT_AWAITED, Standing.IMPATIENT)
+    assert receiver.roster[B].score.value == receiver.roster[C].score.value == BEST
 
 
 @in_virtual_time
@@ -80,15 +111,43 @@ async def test_no_new_link_and_no_word_buys_more() -> None:
 
 
 @in_virtual_time
-async def test_who_is_in_time_again_is_awaited_again_and_earns_one_deadline_a_round() -> None:
+async def test_who_plays_again_is_awaited_again_when_time_has_passed() -> None:
     receiver = Receiver()
     answers(receiver, A, lambda _: Here(0))
-    assert await play(receiver, range(2, 4), B) == MOST_TIMEOUTS * SOON
+    assert await play(receiver, range(2, 4), B) == BEST * SOON
     assert await play(receiver, range(4, 5), B, A) == 0.0
+    assert receiver.roster.silent == {A}  # its vote counted; it is not awaited
+    await asyncio.sleep(3 / REGAINED * SOON)  # three peers: a third of the share each
+    assert await play(receiver, range(5, 6), B, A) == 0.0
     assert not receiver.roster.silent
-    assert await play(receiver, range(5, 7), B) == SOON  # and no more
-    assert await play(receiver, range(7, 11), B, A) == 0.0
-    assert await play(receiver, range(11, 20), B) == 4 * SOON
+    assert await play(receiver, range(6, 9), B) <= 2 * SOON  # and no more
+
+
+@in_virtual_time
+async def test_an_honest_peer_that_is_much_slower_than_most_is_awaited_in_part_and_never_dropped() -> None:
+    """It needs nearly a deadline for each round, where the others need next to nothing: at first it is always awaited,
+    then in some of the rounds."""
+    receiver, loop = Receiver(), asyncio.get_running_loop()
+    heard: list[int] = []
+    for round in range(2, 402):
+        await asyncio.sleep(SOON / 4)
+        votes = [lambda peer=peer, round=round: deliver(receiver, peer, Vote(round, ballot(1))) for peer in (B, C)]
+        loop.call_later(0.9 * SOON, lambda round=round: deliver(receiver, A, Vote(round, ballot(1))))
+        heard += [round] * (A in await gather(receiver, round, *votes, patience=SOON))
+    assert set(range(2, 12)) <= set(heard)
+    assert len([round for round in heard if round > 200]) >= 5 and max(heard) > 380
+    assert receiver.roster[A].score.merged
+
+
+@in_virtual_time
+async def test_where_slow_peers_are_awaited_they_always_are() -> None:
+    receiver = Receiver(bounds_slow=False)
+    for round in range(2, 42):
+        votes = [lambda peer=peer, round=round: deliver(receiver, peer, Vote(round, ballot(1))) for peer in (B, C)]
+        vote = lambda round=round: deliver(receiver, A, Vote(round, ballot(1)))  # noqa: E731
+        asyncio.get_running_loop().call_later(0.95 * SOON, vote)
+        assert set(await gather(receiver, round, *votes, patience=SOON)) == {A, B, C}
+    assert receiver.roster[A].score.value == BEST
 
 
 @in_virtual_time
@@ -120,6 +179,20 @@ async def test_one_that_votes_just_before_the_deadline_makes_it_no_longer_than_t
         came = await receiver.waits.gather(Stage.VOTE, (round, 0), [A], timeout)
         assert set(came) == {A}
         deadlines.observe(now() - started)
+
+
+@in_virtual_time
+async def test_an_automatic_deadline_follows_most_peers_and_not_the_slowest() -> None:
+    receiver, deadlines = Receiver(), Deadlines(automatic=True, longest=LONGEST_WAIT)
+    for round in range(2, 30):
+        timeout = deadlines.timeout()
+        vote = [lambda peer=peer, round=round: deliver(receiver, peer, Vote(round, ballot(1))) for peer in (B, C)]
+        late = lambda round=round: deliver(receiver, A, Vote(round, ballot(1)))  # noqa: E731
+        asyncio.get_running_loop().call_later(0.95 * (timeout or 0), late)
+        await gather(receiver, round, *vote, patience=timeout, guard=100.0)
+        assert receiver.waits.usual is not None
+        deadlines.observe(receiver.waits.usual)
+    assert deadlines.timeout() == LEAST_TIMEOUT
 
 
 @in_virtual_time
@@ -171,7 +244,7 @@ async def test_every_long_wait_says_why_it_ended(
     await gather(receiver, 2, patience=SOON, welcome=(A,))
     [record] = [record for record in caplog.records if getattr(record, "event", "") == "missed"]
     assert record.getMessage() == f"waited 0.1 s in vain: {why}"
-    assert receiver.roster[A].patience == MOST_TIMEOUTS - 0.75
+    assert receiver.roster[A].score.value == BEST - 0.75
 
 
 @in_virtual_time

@@ -94,6 +94,12 @@ def test_nonsense_is_refused(message: Any) -> None:
         read_message(message)
 
 
+@pytest.mark.parametrize("number", [10**400, -(10**400), 2**53 + 1, float("inf"), float("nan"), 1e308])
+def test_a_number_that_no_browser_can_hold_is_refused(number: float) -> None:
+    with pytest.raises(MessageError, match="no number"):
+        read_message({"nodes": {"a": STATE | {"accuracy": number}}})
+
+
 def test_the_error_says_where() -> None:
     with pytest.raises(MessageError, match=r"^nodes: a: round: 'x' is no whole number"):
         read_message({"nodes": {"a": STATE | {"round": "x"}}})

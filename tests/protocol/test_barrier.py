@@ -180,9 +180,26 @@ def test_who_has_sent_all_that_it_will_send(theirs: tuple[Stage, int], ours: tup
     assert has_passed(theirs, ours) is passed
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        (1, 1, Arrival.EQUIVOCATION),
+        (1, 2, Arrival.AGAIN),
+        (0, 2, Arrival.EQUIVOCATION),  # not known over which link: it was passed on
+        (0, 0, Arrival.EQUIVOCATION),
+    ],
+)
+def test_something_else_over_another_link_is_no_contradiction(first: int, second: int, verdict: Arrival) -> None:
+    peer = NodeName("a")
+    barrier = Barrier([peer])
+    barrier.arrive(peer, Stage.VOTE, (1, 0), 1, b"1", first)
+    assert barrier.arrive(peer, Stage.VOTE, (1, 0), 2, b"2", second) is verdict
+    assert barrier.arrive(peer, Stage.VOTE, (1, 0), 1, b"1", second) is Arrival.DUPLICATE
+
+
 def test_the_verdicts_are_names_of_counters() -> None:
     assert [verdict.value for verdict in Arrival] == [
-        "recorded", "early", "late", "duplicate", "equivocation", "stranger", "too-far-ahead",
+        "recorded", "early", "late", "duplicate", "equivocation", "again", "stranger", "too-far-ahead",
     ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from p2p_tally.protocol.messages import (
     MAX_TEXT,
     Announce,
     Bye,
+    Echoed,
     Fetch,
     Hello,
     Here,
@@ -24,10 +25,12 @@ from p2p_tally.protocol.messages import (
     Lost,
     Message,
     News,
+    Passed,
     Piece,
     Ready,
     Relayed,
     Shard,
+    Signed,
     Stage,
     State,
     Vote,
@@ -60,6 +63,9 @@ KINDS = {
     "LIST_ASK": 19,
     "LIST_PART": 20,
     "LIST_REQUEST": 21,
+    "SIGNED": 22,
+    "ECHOED": 23,
+    "PASSED": 24,
 }
 STAGES = {
     "VOTE": 1,
@@ -72,6 +78,10 @@ STAGES = {
     "HANDOVER": 8,
     "CARRIED": 9,
     "LIST": 10,
+    "ROLL": 11,
+    "CHECK": 12,
+    "VERDICT": 13,
+    "EVIDENCE": 14,
 }
 
 
@@ -113,6 +123,9 @@ BOOKED: list[tuple[Message, Stage, int]] = [
     (ListAsk(1), Stage.LIST, 0),
     (ListPart(1, b"{}"), Stage.LIST, 2),
     (ListRequest(b"{}"), Stage.LIST, 2),
+    (Signed(0, 7, 32, bytes(16), bytes(64)), Stage.EVIDENCE, 0),
+    (Echoed(0, b"\xc0", bytes(40)), Stage.EVIDENCE, 0),
+    (Passed(3, 0, 7, 32, bytes(16), bytes(64)), Stage.EVIDENCE, 0),
 ]
 
 

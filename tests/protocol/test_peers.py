@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from p2p_tally.ids import NodeName
 from p2p_tally.protocol.messages import Stage
-from p2p_tally.protocol.peers import MOST_TIMEOUTS, Event, Peer, Presence, Roster
+from p2p_tally.protocol.peers import Event, Peer, Presence, Roster
+from p2p_tally.protocol.scores import BEST, Offence
 
 A, B, C = (NodeName(name) for name in "abc")
 
@@ -179,29 +180,39 @@ def test_changes_are_counted_where_something_changed() -> None:
     assert roster.changes == 2
 
 
-@given(st.lists(st.one_of(st.floats(0, 12), st.none()), max_size=80))
-def test_what_a_peer_can_cost_in_vain(waits: list[float | None]) -> None:
-    """In each round it is in time (None), or keeps the node waiting as long as it likes, up to what the node allows."""
-    peer, cost, in_time = Peer(), 0.0, 0
-    for round, timeouts in enumerate(waits, start=1):
-        peer.plays_after(0)
-        if timeouts is None:
-            peer.was_in_time(round)
-            peer.on(Event.SPOKE)
-            in_time += 1
-        elif peer.is_awaited(Stage.VOTE, round):
-            spent = min(timeouts, peer.patience)
-            peer.kept_waiting(spent)
-            cost += spent
-    assert cost <= MOST_TIMEOUTS + in_time + 1e-6
-    assert peer.is_there is (peer.patience >= 1)
-
-
-def test_many_things_in_time_in_one_round_earn_once() -> None:
-    peer = Peer()
-    assert peer.kept_waiting(9.5) and not peer.is_there
+def test_one_that_has_cost_too_much_is_not_there_whatever_it_says() -> None:
+    roster = Roster([A])
+    peer = roster[A]
+    assert not peer.kept_waiting(9.0) and peer.is_there
+    assert peer.kept_waiting(0.5) and not peer.is_there  # at this moment
     assert not peer.kept_waiting(0.0)
-    for round in (3, 3, 2):
-        peer.was_in_time(round)
-    assert peer.patience == 1.5
-    assert not peer.relayed_vote_is_awaited(0) and peer.relayed_vote_is_awaited(1)
+    for event in (Event.LINK_UP, Event.SPOKE):
+        peer.on(event)
+        assert not peer.is_there and not peer.relayed_vote_is_awaited(1)
+    roster.pass_time(20.0, 10.0)  # half a deadline is regained
+    assert peer.is_there and peer.relayed_vote_is_awaited(1)
+
+
+def test_one_that_is_only_slow_is_there_again_as_soon_as_time_has_passed() -> None:
+    roster = Roster([A, B])
+    roster[A].charge(Offence.SLOW, BEST)
+    assert roster[A].presence is Presence.AWAITED and roster.silent == {A} and roster.changes == 1
+    roster.pass_time(80.0, 10.0)  # two peers: an eighth of the time each
+    assert not roster.silent and roster.changes == 2
+
+
+def test_a_paused_node_waits_for_anybody_but_who_has_left() -> None:
+    peer = Peer()
+    peer.kept_waiting(20.0)
+    peer.wait_once()
+    assert peer.is_there
+    peer.said_goodbye(finished=False)
+    peer.wait_once()
+    assert not peer.is_there
+
+
+def test_links_are_counted() -> None:
+    peer = Peer()
+    for event in (Event.LINK_UP, Event.LINK_DOWN, Event.LINK_UP_EARLY, Event.SPOKE):
+        peer.on(event)
+    assert peer.links == 2

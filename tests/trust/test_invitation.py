@@ -1,5 +1,6 @@
 """The one line that lets a node in: whole or refused."""
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName
 from p2p_tally.trust.identity import make_identity
-from p2p_tally.trust.invitation import Invitation, new_secret, read_invitation
+from p2p_tally.trust.invitation import PREFIX, Invitation, _check, new_secret, read_invitation
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +43,12 @@ def test_a_proof_is_of_the_secret_and_of_the_claim(invitation: Invitation) -> No
     assert invitation.prove(b"carol") == read_invitation(invitation.line()).prove(b"carol")
     assert invitation.prove(b"carol") != invitation.prove(b"mallory")
     assert invitation.secret.hex() not in invitation.number
+
+
+@pytest.mark.parametrize("body", [b"[" * 2000, b'["f","carol","alice","a:1","",' + b'"",Infinity]', b"7", b"[1,2]"])
+def test_a_line_whose_checksum_fits_and_that_says_nothing_is_refused(body: bytes, invitation: Invitation) -> None:
+    """Anybody can compute the checksum."""
+    body = body.replace(b'"a:1",""', f'"a:1","{invitation.credential.text}"'.encode())
+    line = PREFIX + base64.urlsafe_b64encode(body + _check(body)).decode().rstrip("=")
+    with pytest.raises(ConfigError, match="an invitation of another version"):
+        read_invitation(line)

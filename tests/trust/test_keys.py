@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from p2p_tally.errors import ConfigError, TrustError
 from p2p_tally.trust.certificates import accepting, certificate, check_credential, dialling, key_of
 from p2p_tally.trust.identity import NEXT_FILE, Identity, adopt_next, load_identity, make_identity
-from p2p_tally.trust.keys import Credential, fingerprint, read_fingerprint
+from p2p_tally.trust.keys import KEY_BYTES, Credential, fingerprint, read_fingerprint
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -81,6 +81,16 @@ def test_a_credential_is_all_of_a_certificate(tmp_path: Path) -> None:
     assert certificate(Credential.read(made.credential.text)) == in_file
     assert key_of(in_file) == made.credential.key
     check_credential(made.credential)
+
+
+@pytest.mark.parametrize("at", range(0, 200, 7))
+def test_a_certificate_that_is_none_of_ours_has_no_key(at: int, tmp_path: Path) -> None:
+    """Whoever is dialled may show anything, also a kind of key or a version that nobody knows."""
+    der = bytearray(certificate(make_identity(tmp_path).credential))
+    for changed in range(256):
+        der[at] = changed
+        found = key_of(bytes(der))
+        assert found is None or len(found) == KEY_BYTES
 
 
 def test_a_credential_that_its_owner_did_not_make(tmp_path: Path) -> None:

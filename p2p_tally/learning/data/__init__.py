@@ -123,6 +123,7 @@ class DataOptions:
     download: bool = False  # fetch a named data set that is not in that folder
     vocabulary: int = 2048  # text: tokens that the tokenizer knows
     context: int = 256  # text: tokens in a window
+    tokenizer: str | None = None  # text: the tokenizer to use, as its own JSON; None: one is trained on the text
 
     @property
     def flag(self) -> str:

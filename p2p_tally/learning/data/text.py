@@ -101,12 +101,13 @@ def _task(corpus: Corpus, options: DataOptions) -> TextSource:
         _long_enough(len(text.encode()), "bytes", split, corpus, context)
 
     def build(folder: Path) -> None:
-        tokenizer = Tokenizer.train(corpus.train, vocabulary, corpus.spec)
+        tokenizer = _tokenizer(corpus, options)
         tokenizer.save(folder / "tokenizer.json")
         np.save(folder / "train.npy", tokenizer.encode(corpus.train))
         np.save(folder / "test.npy", tokenizer.encode(corpus.test))
 
-    key = digest(CACHE_FORMAT, str(vocabulary).encode(), corpus.train.encode(), corpus.test.encode())
+    given = () if options.tokenizer is None else (options.tokenizer.encode(),)
+    key = digest(CACHE_FORMAT, str(vocabulary).encode(), corpus.train.encode(), corpus.test.encode(), *given)
     folder = cached_folder(corpus.home, f"text-{key[:16]}", build)
     train, test = mapped(folder / "train.npy"), mapped(folder / "test.npy")
     _long_enough(len(test), "tokens", "test", corpus, context)
@@ -122,6 +123,15 @@ def _task(corpus: Corpus, options: DataOptions) -> TextSource:
         hold_out=LastWindows(train, context),
         tokenizer=folder / "tokenizer.json",
     )
+
+
+def _tokenizer(corpus: Corpus, options: DataOptions) -> Tokenizer:
+    if options.tokenizer is None:
+        return Tokenizer.train(corpus.train, options.vocabulary, corpus.spec)
+    given = Tokenizer.parse(options.tokenizer, "--probes")
+    if len(given) != options.vocabulary:
+        raise DataError(f"--vocabulary {options.vocabulary}: the tokenizer of the probes has {len(given)} tokens")
+    return given
 
 
 def _probes(corpus: Corpus, options: DataOptions) -> Source:

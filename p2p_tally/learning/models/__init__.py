@@ -43,7 +43,10 @@ def construct(federation: Federation, default: str, input_shape: tuple[int, ...]
     name = name_of(item) if isinstance(item, str) else ""
     name = default if name == "auto" else name
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        # torch.manual_seed would seed every kind of device, and write down where from: a millisecond for each model.
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(seed)
         if not isinstance(item, str):
             model = _users_own(item, shown(item), input_shape, classes)
         elif name in models():

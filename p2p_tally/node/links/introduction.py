@@ -12,7 +12,7 @@ from p2p_tally.errors import PeerError, TrustError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.addresses import Address
 from p2p_tally.node.links.handshake import HANDSHAKE_SECONDS
-from p2p_tally.node.links.security import Desk, Security
+from p2p_tally.node.links.security import Desk, Security, certificate_shown
 from p2p_tally.trust.certificates import asking, credential_shown
 from p2p_tally.trust.keys import CREDENTIAL_BYTES
 
@@ -38,7 +38,7 @@ async def introduce(security: Security, peer: NodeName, address: Address) -> Non
     async with asyncio.timeout(HANDSHAKE_SECONDS):
         reader, writer = await asyncio.open_connection(address.host, address.port, ssl=asking())
         try:
-            shown = credential_shown(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+            shown = credential_shown(certificate_shown(writer))
             if shown is None or security.introduced(shown.raw) != peer:
                 text = "no key of ours" if shown is None else f"the key {shown.fingerprint}"
                 raise TrustError(f"{address} shows {text}, which is not {peer}'s", reason="key")

@@ -6,10 +6,11 @@ The transport asks a `Security` and knows nothing of lists, files or fingerprint
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from p2p_tally.errors import HandshakeError, TrustError
 from p2p_tally.ids import NodeName
+from p2p_tally.node.links.sockets import HasSocket, extra_info
 from p2p_tally.trust.certificates import key_of
 
 
@@ -51,17 +52,18 @@ class Desk:
     answer: Callable[[bytes], Awaitable[tuple[int, bytes]]]  # status and body; a status of 200 ends a stranger's limits
 
 
-class HasConnection(Protocol):
-    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
-
-
-def key_shown(connection: HasConnection) -> bytes | None:
+def key_shown(connection: HasSocket) -> bytes | None:
     """The key that the other end has shown, and proved to own."""
-    found = connection.get_extra_info("ssl_object")
-    return None if found is None else key_of(found.getpeercert(binary_form=True))
+    return key_of(certificate_shown(connection))
 
 
-def owner_shown(security: Security, connection: HasConnection) -> NodeName:
+def certificate_shown(connection: HasSocket) -> bytes | None:
+    """The certificate of the other end; None if it has shown none, or the connection has ended."""
+    found = extra_info(connection, "ssl_object")
+    return None if found is None else found.getpeercert(binary_form=True)
+
+
+def owner_shown(security: Security, connection: HasSocket) -> NodeName:
     """Who is at the other end, or a HandshakeError."""
     key = key_shown(connection)
     if key is None:
@@ -93,8 +95,9 @@ def tls_refusal(error: BaseException) -> TrustError:
     are replaced, and lists become known to one node sooner than to another."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, ssl.SSLError) and seen.reason is not None:
-            reason, text = _REASONS.get(seen.reason, ("tls", f"no TLS handshake of ours: {seen.reason}"))
+        named = getattr(seen, "reason", None) if isinstance(seen, ssl.SSLError) else None  # aiohttp's have none
+        if named is not None:
+            reason, text = _REASONS.get(named, ("tls", f"no TLS handshake of ours: {named}"))
             return TrustError(text, reason=reason)
         seen = seen.__cause__ or seen.__context__ or getattr(seen, "os_error", None)
     return TrustError("it ended within its TLS handshake", reason="tls-unfinished")

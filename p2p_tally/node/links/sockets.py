@@ -19,6 +19,14 @@ class HasSocket(Protocol):
     def get_extra_info(self, name: str, default: Any = None) -> Any: ...
 
 
+def extra_info(link: HasSocket, name: str) -> Any:
+    """What the transport of a connection says of it; None if the connection has ended."""
+    try:
+        return link.get_extra_info(name)
+    except AttributeError:  # uvloop: TLS has broken, and its transport has nothing left to ask
+        return None
+
+
 @dataclass(frozen=True)
 class KernelCount:
     """Bytes of connections: of the stream alone, and on the wire with TCP and IP headers and retransmissions.
@@ -51,7 +59,7 @@ class Meter:
     """
 
     def __init__(self, link: HasSocket) -> None:
-        found = link.get_extra_info("socket")
+        found = extra_info(link, "socket")
         self._socket: socket.socket | None = None
         if found is not None and hasattr(socket, "TCP_INFO") and found.fileno() >= 0:
             self._socket = socket.socket(fileno=os.dup(found.fileno()))
@@ -80,7 +88,7 @@ class Meter:
 
 def cut(link: HasSocket) -> None:
     """End a connection at once; queued bytes are lost."""
-    found = link.get_extra_info("socket")
+    found = extra_info(link, "socket")
     if found is not None and found.fileno() >= 0:
         with socket.socket(fileno=os.dup(found.fileno())) as copy:
             try:
@@ -91,7 +99,7 @@ def cut(link: HasSocket) -> None:
 
 def watch_for_silence(link: HasSocket, seconds: int) -> None:
     """Let the kernel probe an idle connection, so that it notices when the other machine has disappeared."""
-    found = link.get_extra_info("socket")
+    found = extra_info(link, "socket")
     if found is None or found.fileno() < 0 or not hasattr(socket, "TCP_USER_TIMEOUT"):
         return
     with socket.socket(fileno=os.dup(found.fileno())) as copy:

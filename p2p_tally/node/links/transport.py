@@ -12,7 +12,7 @@ class Events(Protocol):
     """What a transport reports to its node. Called on the event loop's thread; must not block and must not raise."""
 
     def deliver(self, peer: NodeName, frame: bytes) -> bool:
-        """A frame came from this peer. Returns False if it is no valid message: then the link is ended."""
+        """A frame came from this peer. Returns False if it is no valid message, or one too many: the link is ended."""
         ...
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
@@ -21,6 +21,10 @@ class Events(Protocol):
 
     def link_down(self, peer: NodeName) -> None:
         """The link has ended, or cannot be made; the transport tries again. Not called if the link is not needed."""
+        ...
+
+    def why_closed(self, peer: NodeName) -> str:
+        """Why there may be no link to this peer now; empty: there may."""
         ...
 
 

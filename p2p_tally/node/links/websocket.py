@@ -159,6 +159,11 @@ class WebSocketTransport(LinkTable):
         for state in self.peers.values():
             state.nudge()
 
+    @property
+    def proves_names(self) -> bool:
+        """Whether whoever has a link has shown the key of its name."""
+        return self._security is not None
+
     def _is_trusted(self, link: Link) -> bool:
         return self._security is None or self._security.owner(link.key) == link.peer
 
@@ -258,6 +263,9 @@ class WebSocketTransport(LinkTable):
         """A link that is up. `alone`: the other side says that it has no link, whatever this node has."""
         theirs = await exchange_hellos(connection, self.hello(), self.peers, dialled, owner)
         peer = NodeName(theirs.name)
+        why = self._events.why_closed(peer) if self._events is not None else ""
+        if why:
+            raise HandshakeError(f"{self.name} has closed its link to {peer} for a time: {why}", reason="score")
         async with contextlib.AsyncExitStack() as stack:
             if self._security is not None and dials(self.name, peer):
                 # Both may dial. The one with the smaller name decides which link stays: it welcomes one at a time. So

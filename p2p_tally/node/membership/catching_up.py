@@ -8,15 +8,15 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from p2p_tally.errors import PeerError, TrustError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.addresses import Address
+from p2p_tally.node.links.security import key_shown
 from p2p_tally.node.membership.home import Home
 from p2p_tally.node.membership.points import reached
 from p2p_tally.node.membership.roll import Roll
-from p2p_tally.trust.certificates import asking, key_of
+from p2p_tally.trust.certificates import asking
 from p2p_tally.trust.changes import canonical, sign
 from p2p_tally.trust.identity import NEXT_FILE, load_identity
 from p2p_tally.trust.keys import check_signature, read_base64
@@ -61,6 +61,28 @@ class Question:
         if not right or len(question.signatures) > 2:
             raise TrustError("no question of this version", reason="no-question")
         return question
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Where the list of the member that was asked ends, and the changes that were wanted."""
+
+    number: int
+    digest: str
+    changes: tuple[str, ...]
+
+    @classmethod
+    def read(cls, body: bytes) -> "Reply":
+        """An answer from whoever is at that address; a TrustError if it is none."""
+        try:
+            values = json.loads(body)
+            number, digest, changes = values["number"], values["digest"], tuple(values["changes"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise TrustError("no answer of this version", reason="no-answer") from None
+        texts = (digest, *changes)
+        if type(number) is not int or number < 0 or not all(isinstance(text, str) for text in texts):
+            raise TrustError("no answer of this version", reason="no-answer")
+        return cls(number, digest, changes)
 
 
 class CatchingUp:
@@ -118,15 +140,17 @@ class CatchingUp:
             await self._compare(address)
         except TrustError as error:
             self._refused(TrustError(f"the list of {peer}: {error}", reason=error.reason))
-        except (OSError, TimeoutError, ValueError, KeyError, TypeError, EOFError):
-            return  # nobody there, or nobody of this version
+        except (OSError, TimeoutError, EOFError, UnicodeError):
+            return  # nobody there; or, a UnicodeError, a host whose name cannot be one
 
     async def _compare(self, address: Address) -> None:
         want, bring, from_start = self._roll.members.number + 1, 0, False
         for _ in range(MOST_QUESTIONS):
             brought = self._roll.lines(bring, PART_BYTES).decode().splitlines() if bring else []
             reply = await self._question(address, want, bring, brought)
-            number, digest, changes = int(reply["number"]), str(reply["digest"]), [str(c) for c in reply["changes"]]
+            if reply is None:
+                return  # it refuses, and says so itself
+            number, digest, changes = reply.number, reply.digest, reply.changes
             parts = False
             if changes:
                 try:
@@ -151,11 +175,12 @@ class CatchingUp:
             else:
                 return
 
-    async def _question(self, address: Address, want: int, first: int, brought: list[str]) -> dict[str, Any]:
+    async def _question(self, address: Address, want: int, first: int, brought: list[str]) -> Reply | None:
+        """The answer; None if the question was refused."""
         async with asyncio.timeout(SECONDS):
             reader, writer = await asyncio.open_connection(address.host, address.port, ssl=asking())
             try:
-                shown = key_of(writer.get_extra_info("ssl_object").getpeercert(binary_form=True)) or b""
+                shown = key_shown(writer) or b""
                 body = canonical(vars(self._signed(shown, want, first, brought)))
                 head = f"POST {PATH} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n\r\n"
                 reached("sending catch-up")
@@ -164,15 +189,11 @@ class CatchingUp:
                 while chunk := await reader.read(1 << 16):
                     answer += chunk
                     if len(answer) > 4 * PART_BYTES:
-                        raise ValueError("a long answer")
+                        raise TrustError("an answer that is too long", reason="no-answer")
             finally:
                 writer.transport.abort()
         status, _, rest = answer.partition(b"\r\n")
-        values = json.loads(rest.partition(b"\r\n\r\n")[2])
-        if b" 200 " not in status:
-            raise ValueError(values)
-        assert isinstance(values, dict)
-        return values
+        return Reply.read(rest.partition(b"\r\n\r\n")[2]) if b" 200 " in status else None
 
     def _signed(self, shown: bytes, want: int, first: int, brought: list[str]) -> Question:
         members, following = self._roll.members, load_identity(self._home.folder, NEXT_FILE)

@@ -23,6 +23,8 @@ from p2p_tally.trust.invitation import Invitation
 
 # A graph is tried with up to this many members before it is refused: some need a certain number.
 MOST_TRIED = 64
+# Sources whose argument is one file.
+DATA_FILES = ("npz", "text")
 
 
 def found_federation(home: Home, federation: Federation, settings: DaemonSettings, own: Mapping[str, Any]) -> Chain:
@@ -56,6 +58,7 @@ async def join_federation(
     # How many rounds there are is not known yet; some of this node's own options are checked against that.
     _, settings = parse_options({**own, "rounds": MOST_ROUNDS}, DaemonSettings)
     address = public_address(settings)
+    _check_data_file(own)  # before anybody lets this node in
     if home.has_federation:
         return _joined_before(home, invitation, own)
     welcome = await join(home, invitation, address, say)
@@ -79,6 +82,12 @@ def _joined_before(home: Home, invitation: Invitation, own: Mapping[str, Any]) -
         raise ConfigError(f"--home {home.folder}: belongs to another member of this federation; name another folder")
     home.save_own({**home.own_options(), **_found_from_anywhere(own), "name": invitation.name})
     return chain
+
+
+def _check_data_file(own: Mapping[str, Any]) -> None:
+    kind, _, path = str(own.get("data", "")).partition(":")
+    if kind in DATA_FILES and not Path(path).is_file():
+        raise ConfigError(f"--data {kind}:{path}: no such file; accepted is {kind}:FILE")
 
 
 def _found_from_anywhere(own: Mapping[str, Any]) -> dict[str, Any]:

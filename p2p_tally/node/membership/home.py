@@ -5,6 +5,7 @@
     probes.npz          the public probes                  node.toml           this node's own options
     invitations/        those that this node has made      requests/           what commands ask the daemon for
     run/                checkpoints, record, model         lock                held by the daemon while it runs
+    evidence/           proofs against members
 
 The list is written last: a home without it has no federation, and the command that was interrupted does it all again.
 Every file is written under another name, synced and renamed.
@@ -14,6 +15,7 @@ import contextlib
 import hashlib
 import os
 import tomllib
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,12 +29,17 @@ from p2p_tally.ids import NodeName
 from p2p_tally.node.membership.points import reached
 from p2p_tally.trust.chain import FILE as LIST_FILE
 from p2p_tally.trust.chain import Chain, load_chain
+from p2p_tally.trust.evidence import Proof
 from p2p_tally.trust.identity import FILE as IDENTITY_FILE
 from p2p_tally.trust.identity import NEXT_FILE, Identity, adopt_next, load_identity, make_identity
 from p2p_tally.trust.members import Members
 
 OPTIONS_FILE, OWN_FILE, PROBES_FILE = "federation.toml", "node.toml", "probes.npz"
+EVIDENCE = "evidence"
 DEFAULT_HOME = Path("~/.p2p-tally")
+
+# Proofs that are kept. One is enough to remove a member; a member could make any number of them.
+MOST_PROOFS = 256
 
 
 def sha256(content: bytes) -> str:
@@ -111,7 +118,15 @@ class Home:
                     f"{self.folder / file}: not the file that the federation was founded with; "
                     f"put a copy of another member's in its place"
                 )
-        return self._toml(OPTIONS_FILE, text) | {"probes": f"npz:{self.folder / PROBES_FILE}"}
+        return self._toml(OPTIONS_FILE, text) | {"probes": f"{self._probes_kind()}:{self.folder / PROBES_FILE}"}
+
+    def _probes_kind(self) -> str:
+        """Which source reads the file of probes: of a text it has the tokenizer, too."""
+        try:
+            with zipfile.ZipFile(self.folder / PROBES_FILE) as archive:
+                return "tokens" if "tokenizer.npy" in archive.namelist() else "npz"
+        except zipfile.BadZipFile:
+            return "npz"  # whose error says what is wrong
 
     def probes(self) -> bytes:
         return self._read(PROBES_FILE)
@@ -137,6 +152,18 @@ class Home:
     @property
     def run(self) -> Path:
         return self.folder / "run"
+
+    def evidence(self) -> list[Path]:
+        """The files of proofs against members."""
+        return sorted((self.folder / EVIDENCE).glob("*.json"))
+
+    def keep_proof(self, proof: Proof) -> bool:
+        """Write a proof. False: it is there already, or there are too many."""
+        path = self.folder / EVIDENCE / proof.file
+        if path.exists() or len(self.evidence()) >= MOST_PROOFS:
+            return False
+        write_whole(path, proof.text(), sync=True)
+        return True
 
     @property
     def requests(self) -> Path:

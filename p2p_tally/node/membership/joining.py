@@ -33,6 +33,7 @@ AGAIN_SECONDS = 2.0
 UNREACHABLE_SECONDS = 60.0
 ANSWER_SECONDS = 600.0  # for a large file of probes over a slow line
 CLOCK_SECONDS = 3600.0
+LAST_SECOND = 2**53  # a larger number is no time
 _HEAD_BYTES = 4096
 _MOST = (MOST_CHANGES * LINE_BYTES, OPTIONS_BYTES, PROBES_BYTES)
 
@@ -114,7 +115,7 @@ async def _read(stream: aiohttp.StreamReader) -> bytes:
 def _answer(body: bytes, invitation: Invitation) -> dict[str, object]:
     try:
         values = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
         raise OperatorError(f"{invitation.address}: no answer that this version understands")
@@ -122,7 +123,9 @@ def _answer(body: bytes, invitation: Invitation) -> dict[str, object]:
 
 
 def _compare_clocks(theirs: object, say: Callable[[str], None]) -> None:
-    if isinstance(theirs, int | float) and abs(theirs - time.time()) > CLOCK_SECONDS:
+    if not isinstance(theirs, int | float) or not abs(theirs) < LAST_SECOND:
+        return
+    if abs(theirs - time.time()) > CLOCK_SECONDS:
         hours = (time.time() - theirs) / 3600
         say(f"this machine's clock is {abs(hours):.0f} h {'ahead of' if hours > 0 else 'behind'} the inviter's")
 
@@ -133,7 +136,7 @@ def read_welcome(body: bytes, invitation: Invitation, identity: Identity) -> Wel
     values = _answer(head[:_HEAD_BYTES], invitation)
     _compare_clocks(values.get("time"), lambda text: log.warning("%s", text))
     lengths = values.get("parts")
-    if not isinstance(lengths, list) or len(lengths) != 3 or sum(lengths) != len(rest):
+    if not isinstance(lengths, list) or [type(n) for n in lengths] != [int] * 3 or sum(lengths) != len(rest):
         raise OperatorError(f"{invitation.address}: an answer cut short; join again")
     parts, start = [], 0
     for length, most, what in zip(lengths, _MOST, ("members' list", "options", "probes"), strict=True):

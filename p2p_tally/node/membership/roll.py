@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable
 
 from p2p_tally.ids import NodeName
 from p2p_tally.node.membership.home import Home
-from p2p_tally.trust.chain import Chain
+from p2p_tally.trust.chain import Chain, keys_of
 from p2p_tally.trust.changes import Change, Details, Kind, Request
-from p2p_tally.trust.keys import Credential
 from p2p_tally.trust.members import Members
 
 log = logging.getLogger(__name__)
@@ -85,16 +84,15 @@ class Roll:
         """Whether this list has this change."""
         return 0 < number <= len(self.chain.changes) and self.chain.changes[number - 1].digest == digest
 
+    def keys(self, name: NodeName) -> list[bytes]:
+        """All keys that a member has had, the newest last."""
+        return keys_of(self.chain, name)
+
     def former_key(self, name: NodeName) -> bytes | None:
         """The last key of somebody who was a member and is none any more."""
         if name not in self.members.left or name in self.members.current:
             return None
-        texts = [
-            change.request.details.credential
-            for change in self.chain.changes
-            if change.request.name == name and change.request.details.credential
-        ]
-        return Credential.read(texts[-1]).key
+        return self.keys(name)[-1]
 
     def lines(self, first: int, most: int, last: int | None = None) -> bytes:
         """Changes from number `first` on, up to `last`, a line each, in at most so many bytes."""

@@ -14,6 +14,7 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.data import every_index
 from p2p_tally.learning.data.probes import ProbePool
+from p2p_tally.learning.data.token_probes import token_probes
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.setup import Task
 from p2p_tally.own_objects import import_object
@@ -41,13 +42,11 @@ def options_text(federation: Federation) -> bytes:
 
 
 def probes_file(task: Task) -> bytes:
-    """The pool of probes as an .npz file. A ConfigError if no such file can hold it, or it is too large to be sent."""
-    if task.tokenizer is not None:
-        raise ConfigError(
-            f"--data {task.federation.data}: text; accepted in a federation with a members' list are sources without a "
-            "tokenizer, because only probes are sent to who joins"
-        )
-    content = _archive(task.probes)
+    """The pool of probes as an .npz file, of a text with the tokenizer. A ConfigError if it is too large to be sent."""
+    if task.tokenizer is None:
+        content = _archive(task.probes)
+    else:
+        content = token_probes(task.probes.examples, task.tokenizer, task.classes)
     if len(content) > PROBES_BYTES:
         raise ConfigError(
             f"--probes {task.federation.probes}: {len(content)} bytes; accepted are at most {PROBES_BYTES}, because "

@@ -5,24 +5,16 @@ of that segment to all others. Each peer sends 2 (N - 1) / N |W|, and all end wi
 or top-k, the changes since the last merge are sent instead of parameters (contributions.py).
 """
 
-import logging
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from p2p_tally.defence.rule import rule_for
 from p2p_tally.ids import NodeName, in_order
-from p2p_tally.learning import merging
-from p2p_tally.learning.feedback import ErrorFeedback
-from p2p_tally.node.formats import format_since
-from p2p_tally.node.merges.contributions import PLAIN, Changes, Contribution, Mean, Parameters
+from p2p_tally.node.merges.contributions import Contribution, Sources
 from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
-from p2p_tally.protocol.changes import ChangeFormat
 from p2p_tally.protocol.masks import from_mask, to_mask
 from p2p_tally.protocol.messages import Announce, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
-
-log = logging.getLogger(__name__)
 
 
 def participants(announced: dict[NodeName, bytes], members: Sequence[NodeName]) -> list[NodeName]:
@@ -40,26 +32,22 @@ class AllReduce:
     def __init__(
         self,
         peers: Peers,
-        format: ChangeFormat = PLAIN,
-        feedback: ErrorFeedback | None = None,
+        sources: Sources | None = None,
         members: Callable[[int], list[NodeName]] | None = None,
-        robust_merge: str = "off",
     ) -> None:
-        """With `feedback`, changes since its base are sent if all participants have that base; otherwise parameters.
-        `members`: those of a round, in order of name; by default all that this node knows."""
+        """`sources`: of this node's contributions; by default its parameters. `members`: those of a round, in order of
+        name; by default all that this node knows."""
         self._peers = peers
+        self._sources = sources or Sources()
         self._members = members or (lambda _: in_order([peers.name, *peers.roster]))
-        self._format = format
-        self._feedback = feedback
-        self._robust_merge = robust_merge
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
         """The mean over the members that take part: the same bits at each."""
         name, roster, outbox = self._peers.name, self._peers.roster, self._peers.outbox
         members = self._members(round)
         others = [member for member in members if member != name]
-        present = [name, *(peer for peer in others if roster[peer].is_there)]
-        own = Announce(round, to_mask(present, members), b"" if self._feedback is None else self._feedback.name)
+        present = [name, *(peer for peer in others if roster[peer].is_there and self._peers.merges_with(peer))]
+        own = Announce(round, to_mask(present, members), self._sources.name)
         exchanged = Runs(self._peers, round)
         heard = await exchanged.announce(others, own)
         announced = {**heard, name: own}
@@ -70,26 +58,13 @@ class AllReduce:
             return FAILED._replace(alone=not heard)
         if taking_part == [name]:
             # The mean over one node is its own vector; `alone` says whether nobody else announced a merge.
-            return Merged(vector, alone=not heard)
-        rule = rule_for(self._robust_merge, len(members))
-        mean = merging.mean if rule is None else rule.mean
-        own_part = self._contribution(vector, [announced[peer].base for peer in taking_part], mean)
+            return Merged(vector, alone=not heard, whole=members == [name])
+        own_part = self._sources.make(vector, [announced[peer].base for peer in taking_part])
         result = FAILED if own_part is None else await self._reduce(exchanged, own_part, taking_part)
         if result.average is None:
             # The others must not wait for what this node will not send.
             outbox.broadcast([peer for peer in taking_part if peer != name], Withdraw(round))
-        return result
-
-    def _contribution(self, vector: np.ndarray, bases: list[bytes], mean: Mean) -> Contribution | None:
-        """What this node contributes. All participants decide the same, because they know the same announcements."""
-        feedback = self._feedback
-        if feedback is None:
-            return Parameters(vector, mean=mean)
-        if set(bases) != {feedback.name}:
-            log.info("bases differ: this merge sends whole parameters", extra={"event": "merge-whole"})
-            return Parameters(vector, feedback, mean)
-        changes = Changes(vector, feedback, format_since(feedback.base, self._format), mean)
-        return changes if changes.fits else None
+        return result._replace(whole=taking_part == members)
 
     async def _reduce(self, exchanged: Runs, own: Contribution, members: list[NodeName]) -> Merged:
         """A pipeline: in step t run t is sent, run t - 1 is summed, and the mean of run t - 2 is collected."""

@@ -5,6 +5,7 @@ fails, the incomplete mean is dropped: a model is always the old one or the new 
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
@@ -21,8 +22,15 @@ from p2p_tally.topologies import Topology
 # Decodes a run of this many values from a peer's bytes; or raises a ParameterError.
 Read = Callable[[bytes, int], np.ndarray]
 
-# Waits for what peers send for one part of a stage of a round; returns what came in time, in order of name.
-Gather = Callable[[Stage, int, int, Iterable[NodeName]], Awaitable[dict[NodeName, Any]]]
+
+class Gather(Protocol):
+    """Waits for what peers send for one part of a stage of a round; returns what came in time, in order of name."""
+
+    def __call__(
+        self, stage: Stage, round: int, part: int, peers: Iterable[NodeName], heeded: float = math.inf
+    ) -> Awaitable[dict[NodeName, Any]]:
+        """`heeded`: for how many deadlines a peer that says that it waits too gets more time."""
+        ...
 
 
 class Merged(NamedTuple):
@@ -31,6 +39,8 @@ class Merged(NamedTuple):
     average: np.ndarray | None  # [W]; None: the merge was not completed, and nothing has changed
     kept: np.ndarray | None = None  # [W], the residual for the next merge, if changes were sent
     alone: bool = False  # nobody else announced it
+    outer: np.ndarray | None = None  # the mean of the outer states, if they were merged too
+    whole: bool = False  # all members took part
 
 
 FAILED = Merged(None)
@@ -54,6 +64,7 @@ class Peers(NamedTuple):
     refuse: Callable[[NodeName, PeerError], None]  # counts and logs an error of a peer
     least: Callable[[int], int] = lambda _round: 1  # the least number of participants in a merge of a round
     members: Callable[[int], bytes] | None = None  # digest of the members of a round, where there is a members' list
+    merges_with: Callable[[NodeName], bool] = lambda _: True  # False: this node does not merge with that peer
 
 
 def members_digest(topology: Topology) -> Callable[[int], bytes]:
@@ -79,16 +90,18 @@ class Runs:
             # It has not heard of a change of members, or this node has not: they do not merge in this round.
             self._peers.refuse(peer, PeerError(f"round {self._round} with other members", reason="members"))
             del heard[peer]
-        return heard
+        return {peer: said for peer, said in heard.items() if self._peers.merges_with(peer)}
 
     async def send(self, stage: Stage, part: int, data: Iterable[tuple[NodeName, bytes]]) -> None:
         """Send a run to each peer. Concurrently, so that a slow peer does not delay the others."""
         stream = self._peers.outbox.stream
         await asyncio.gather(*(stream(peer, Shard(self._round, stage, part, run)) for peer, run in data))
 
-    async def collect(self, stage: Stage, part: int, owed: dict[NodeName, slice], read: Read) -> dict[NodeName, Any]:
+    async def collect(
+        self, stage: Stage, part: int, owed: dict[NodeName, slice], read: Read, heeded: float = math.inf
+    ) -> dict[NodeName, Any]:
         """Collect the runs that these peers must send. If one is missing or invalid, the merge is broken."""
-        came = await self._peers.gather(stage, self._round, part, owed)
+        came = await self._peers.gather(stage, self._round, part, owed, heeded)
         parts = {}
         for peer, data in came.items():
             run = owed[peer]

@@ -17,6 +17,7 @@ import numpy as np
 from p2p_tally.ids import NodeName
 from p2p_tally.node.merges.contributions import read_plain
 from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
+from p2p_tally.node.merges.outer import OuterState
 from p2p_tally.protocol.messages import Announce, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
 
@@ -49,21 +50,30 @@ def halves(parameters: int, members: int) -> list[list[list[slice]]]:
 
 
 class RingReduce:
-    """The merges of one node around a ring; `ring`: the members in its order."""
+    """The merges of one node around a ring; `ring`: the members in its order.
 
-    def __init__(self, peers: Peers, ring: Sequence[NodeName]) -> None:
+    Nobody hears the announcements of all. So who has seen the last merge fail averages its outer state (`outer`) too,
+    and merges only with neighbours that do the same. If a member has not seen it, this merge fails at all, and in the
+    next one all do the same.
+    """
+
+    def __init__(self, peers: Peers, ring: Sequence[NodeName], outer: OuterState | None = None) -> None:
         self._peers = peers
         self._ring = list(ring)
+        self._outer = outer
 
     async def merge(self, round: int, vector: np.ndarray) -> Merged:
         """The mean over all members: the same bits at each."""
-        directions = self._directions(len(vector))
+        base = b"" if self._outer is None else self._outer.name
+        more = self._outer.vector() if self._outer is not None and base else None
+        result = vector.astype("<f4") if more is None else np.concatenate([vector, more], dtype="<f4")  # a copy
+        directions = self._directions(len(result))
         beside = list(dict.fromkeys(peer for way in directions for peer in (way.before, way.after)))
         exchanged = Runs(self._peers, round)
-        heard = await exchanged.announce(beside, Announce(round, b""))
-        result = vector.astype("<f4")  # a copy
+        heard = await exchanged.announce(beside, Announce(round, b"", base))
         completed = (
             len(heard) == len(beside)
+            and all(bool(said.base) == bool(base) for said in heard.values())
             and await self._go_around(exchanged, Stage.SCATTER, directions, result)
             and self._divide(directions, result)
             and await self._go_around(exchanged, Stage.GATHER, directions, result)
@@ -71,7 +81,8 @@ class RingReduce:
         if not completed:
             self._peers.outbox.broadcast(beside, Withdraw(round))
             return FAILED._replace(alone=not heard)
-        return Merged(result)
+        count = len(vector)
+        return Merged(result[:count], outer=None if more is None else result[count:], whole=True)
 
     def _directions(self, parameters: int) -> list[Direction]:
         count, place = len(self._ring), self._ring.index(self._peers.name)

@@ -18,10 +18,11 @@ from p2p_tally.page.verdict import ENDED, stands_still
 from p2p_tally.page.votes import COMPARED, vote_record
 from p2p_tally.protocol.ledger import Count
 from p2p_tally.protocol.messages import Stage
+from p2p_tally.protocol.peers import MERGING
 
 # The kinds of bytes that the page shows; what is not named here is the rest.
 VOTES = (Stage.VOTE, Stage.READY)
-MERGES = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER, Stage.ANNOUNCE, Stage.HANDOVER)
+MERGES = (*MERGING, Stage.ANNOUNCE, Stage.HANDOVER)
 
 # The share of the last round in the usual time of a round.
 NEWEST = 0.2

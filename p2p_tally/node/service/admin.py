@@ -8,7 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from p2p_tally.config import DaemonSettings
 from p2p_tally.errors import ConfigError
-from p2p_tally.ids import in_order
+from p2p_tally.ids import in_order, name_key
 from p2p_tally.node.links.addresses import DIAL_ONLY, Address
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.node import Node
@@ -26,7 +26,7 @@ OPEN = frozenset({"/healthz", "/readyz"})
 
 
 def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[str, Any]:
-    """What /status shows: the round, the links, who is missing, accuracy and bytes."""
+    """What /status shows: the round, the links, who is missing, the scores of peers, accuracy and bytes."""
     sent, missing = node.ledger.total_sent(), node.step.attendance.missing
     # If the graph changes, links are made before they are needed: while a link is opening, its peer is not missing.
     well = ("up", "idle", "opening") if node.topology.varies and node.position.playing else ("up", "idle")
@@ -53,6 +53,10 @@ def status(node: Node, transport: WebSocketTransport, metrics: Metrics) -> dict[
         },
         "open_links": len(transport.links),
         "missing": missing,
+        "scores": {
+            peer: {"score": round(score.value, 1), "standing": score.standing, "reasons": score.reasons}
+            for peer, score in sorted(node.step.scores().items(), key=lambda item: name_key(item[0]))
+        },
         "accuracy": None if metrics.accuracy is None else 100 * metrics.accuracy,
         "payload_bytes": sent.payload,
         "framed_bytes": sent.framed,

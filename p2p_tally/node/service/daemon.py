@@ -40,6 +40,7 @@ from p2p_tally.node.service.recorder import DaemonRecorder, OnLine
 from p2p_tally.node.service.startup import Startup
 from p2p_tally.node.service.whereabouts import Whereabouts, whereabouts
 from p2p_tally.node.step.inbox import ListDoor
+from p2p_tally.node.step.witness import Witness
 from p2p_tally.protocol.deadlines import LONGEST_WAIT, Deadlines
 from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handshake import fields_digest, told_differences
@@ -54,6 +55,7 @@ class Daemon:
     """A node and the service around it."""
 
     lists: ListDoor | None = None  # in a federation with a members' list: what takes messages about it
+    witness: Witness | None = None  # there too: signs ballots, and keeps the signatures of others
 
     def __init__(
         self,
@@ -121,13 +123,9 @@ class Daemon:
         self.metrics = Metrics()
         self.listeners = self._listeners(on_line, keep_record)
         self.recorder = DaemonRecorder(
-            self.learner,
-            self.checkpoints,
-            self._checkpoint_every(),
-            self.metrics,
-            lambda: self.transport.kernel_total().wire_sent,
-            self.listeners.tell,
-        )
+            self.learner, self.checkpoints, self._checkpoint_every(), self.metrics,
+            lambda: self.transport.kernel_total().wire_sent, self.listeners.tell,
+        )  # fmt: skip
         deadlines = self._deadlines()
         self.node = Node(
             self.name,
@@ -141,6 +139,7 @@ class Daemon:
             quorum=settings.quorum,
             least_present=self._least_present(),
             lists=self.lists,
+            witness=self.witness,
             make_outbox=self.conduct.make_outbox(self.learner, self.topology),
         )
         self.metrics.registry.register(NodeCollector(self.node, self.transport, self.metrics))
@@ -180,7 +179,8 @@ class Daemon:
     def _deadlines(self) -> Deadlines:
         fixed = None if self.settings.barrier_timeout == "auto" else self.settings.barrier_timeout
         longest = self.settings.longest_wait or (LONGEST_WAIT if fixed is None else math.inf)
-        return Deadlines(fixed, automatic=fixed is None, longest=longest)
+        slow = self.settings.slow_peers != "await"
+        return Deadlines(fixed, automatic=fixed is None, longest=longest, bounds_slow=slow)
 
     def _learner(self) -> Learner:
         rank, device = self.settings.rank or 0, pick_device(self.settings.device)
@@ -288,10 +288,15 @@ class Daemon:
             log.warning("%s: the two learn differently", difference, extra={"event": "differs", "peer": peer})
         if isinstance(self.topology, KnownGraph):
             self.topology.learn(peer, hello.neighbours)
+        if not self.transport.proves_names:
+            self.node.step.roster[peer].score.forget_breaches()
         self.node.step.link_up(peer, hello)
 
     def link_down(self, peer: NodeName) -> None:
         self.node.step.link_down(peer)
+
+    def why_closed(self, peer: NodeName) -> str:
+        return self.node.step.why_closed(peer)
 
     def keep_model(self) -> bool:
         """Write the trained model to a file. If that fails: a line in the log and False."""

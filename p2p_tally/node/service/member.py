@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from p2p_tally.config import DaemonSettings, Federation
@@ -27,16 +27,19 @@ from p2p_tally.node.membership.passing import Passing
 from p2p_tally.node.membership.requests import LOOK_SECONDS
 from p2p_tally.node.membership.roll import Roll
 from p2p_tally.node.membership.security import ListSecurity
+from p2p_tally.node.membership.witnessing import Signatures, Witnessing
 from p2p_tally.node.position import PAUSED
 from p2p_tally.node.service.agreement import shared_values
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.node.service.recorder import OnLine
 from p2p_tally.node.service.whereabouts import Whereabouts
 from p2p_tally.protocol.barrier import Arrival
-from p2p_tally.protocol.messages import Hello, Listed
+from p2p_tally.protocol.messages import Hello, Listed, Witnessed
 from p2p_tally.protocol.presence import least_present
+from p2p_tally.protocol.scores import Offence
 from p2p_tally.topologies import Epochs, Topology
 from p2p_tally.trust.changes import Details, Kind
+from p2p_tally.trust.evidence import Proof
 from p2p_tally.trust.members import Members
 
 log = logging.getLogger(__name__)
@@ -73,6 +76,14 @@ class MemberDaemon(Daemon):
             raise ConfigError(f"{self.roll.identity.file}: not the key by which the members' list knows {name}")
         self.left = False  # this node is no member any more
         self.lists = self._receive_list
+        self.witness = Witnessing(
+            Signatures(members.federation, name, self._sign, self.roll.keys),
+            self._ranks,
+            self._neighbours,
+            self._send,
+            self._keep_proof,
+            federation.rounds,
+        )
         where = Whereabouts(
             name,
             None if settings.dial_only else parse_address(settings.listen, "--listen"),
@@ -110,6 +121,28 @@ class MemberDaemon(Daemon):
 
     async def _answer_list(self, body: bytes) -> tuple[int, bytes]:
         return await self.catching_up.answer(body)
+
+    # --- signed ballots
+
+    def _sign(self, part: bytes) -> bytes:
+        return self.roll.identity.sign(part)
+
+    def _neighbours(self, round: int) -> list[NodeName]:
+        return self.node.step.neighbours(round)
+
+    def _send(self, peers: Collection[NodeName], message: Witnessed) -> None:
+        self.node.outbox.broadcast(peers, message)
+
+    def _keep_proof(self, proof: Proof) -> None:
+        """Somebody has signed different ballots for different neighbours."""
+        member, (first, last) = NodeName(proof.first.member), proof.rounds
+        if not self.home.keep_proof(proof) or member not in self.node.step.roster:
+            return
+        log.error(
+            "signed two sets of ballots for rounds %d to %d: the proof is kept (p2p-tally evidence)", first, last,
+            extra={"event": "evidence", "peer": member},
+        )  # fmt: skip
+        self.node.step.inbox.charge(member, Offence.PROVEN)
 
     # --- what follows from the list
 

@@ -61,6 +61,7 @@ class NodeCollector:
         for peer in self._transport.peers:
             missed.add_metric([peer], step.roster[peer].missed)
         yield missed
+        yield from self._scores()
         arrivals = CounterMetricFamily("p2p_tally_arrivals", "Messages by what became of them", labels=["result"])
         for result, count in sorted(step.inbox.arrivals.items()):
             arrivals.add_metric([result], count)
@@ -83,6 +84,16 @@ class NodeCollector:
         yield CounterMetricFamily(
             "p2p_tally_checkpoint_failures", "Checkpoints the disk did not take", self._metrics.checkpoint_failures
         )
+
+    def _scores(self) -> Iterator[Metric]:
+        scores = GaugeMetricFamily("p2p_tally_score", "What a member has cost: 10 nothing, -100 most", labels=["peer"])
+        offences = CounterMetricFamily("p2p_tally_offences", "What lowered scores", labels=["peer", "offence"])
+        for peer, score in self._node.step.scores().items():
+            scores.add_metric([peer], score.value)
+            for offence, count in sorted(score.counts.items()):
+                offences.add_metric([peer, offence], count)
+        yield scores
+        yield offences
 
     def _bytes(self) -> Iterator[Metric]:
         family = CounterMetricFamily(

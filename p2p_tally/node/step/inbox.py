@@ -16,6 +16,7 @@ from p2p_tally.node.step.announcer import Announcer
 from p2p_tally.node.step.handovers import Handovers
 from p2p_tally.node.step.votes import VoteMessage, VoteRoute
 from p2p_tally.node.step.waits import Waits
+from p2p_tally.node.step.witness import Witness
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.barrier import IN_TIME, Arrival, has_passed
@@ -24,6 +25,7 @@ from p2p_tally.protocol.ledger import Ledger
 from p2p_tally.protocol.messages import (
     Announce,
     Bye,
+    Echoed,
     Fetch,
     Here,
     ListAsk,
@@ -33,10 +35,12 @@ from p2p_tally.protocol.messages import (
     ListRequest,
     Message,
     News,
+    Passed,
     Piece,
     Ready,
     Relayed,
     Shard,
+    Signed,
     Stage,
     State,
     Vote,
@@ -44,6 +48,7 @@ from p2p_tally.protocol.messages import (
     Withdraw,
 )
 from p2p_tally.protocol.peers import Event, Roster
+from p2p_tally.protocol.scores import Offence, offence_of
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +58,8 @@ Labels = Callable[[int], np.ndarray | None]
 # Takes a message about the members' list; or raises a PeerError.
 ListDoor = Callable[[NodeName, Listed], Arrival]
 
+# Messages that no honest peer sends often.
+WORDS = (Here, Waiting, Withdraw, Bye, News, Fetch, ListNumber, ListAsk, ListPart, ListRequest, Echoed, Passed)
 
 FURTHER = "it is in a later round"
 
@@ -76,11 +83,13 @@ class Inbox:
         handovers: Handovers | None = None,
         last_round: Callable[[NodeName], int] | None = None,
         lists: ListDoor | None = None,
+        witness: Witness | None = None,
     ) -> None:
         """`on_here`: called when a neighbour says that it plays, after which round, and whether it was away. `on_work`:
         called with each neighbour that sends a vote, an announcement or parameters of its own. `handovers`: None where
         this node neither gives nor gets a state. `last_round`: the last round that a peer plays; by default that of
-        all. `lists`: takes messages about the members' list; None: there is none."""
+        all. `lists`: takes messages about the members' list; None: there is none. `witness`: of signed ballots;
+        None: ballots are not signed."""
         # Messages by what became of them: an Arrival, or the reason of a refusal.
         self.arrivals: Counter[str] = Counter()
         self._roster = roster
@@ -97,6 +106,7 @@ class Inbox:
         self._handovers = handovers
         self._last_round = last_round or (lambda _: rounds)
         self._lists = lists
+        self._witness = witness
 
     def allow(self, limits: Limits) -> None:
         """The members have changed, and with them the length of the longest frame."""
@@ -108,21 +118,43 @@ class Inbox:
             self.arrivals[Arrival.STRANGER] += 1
             return True
         kept_protocol = True
-        self._roster[peer].message_came()
+        known = self._roster[peer]
+        known.message_came()
         try:
             message = frames.decode(frame, self._limits)
             self._ledger.book_received(peer, message.stage, message.payload, framed)
-            self.arrivals[self._accept(peer, message) if self._has_round(message) else Arrival.TOO_FAR] += 1
+            arrival = self._accept(peer, message) if self._has_round(message) else Arrival.TOO_FAR
+            self.arrivals[arrival] += 1
+            if arrival not in IN_TIME or isinstance(message, WORDS):
+                self._count_useless(peer)
         except PeerError as error:
             self.refuse(peer, error)
             kept_protocol = not isinstance(error, FrameError)
         self._waits.update()
-        return kept_protocol
+        return kept_protocol and not known.score.closed
 
     def refuse(self, peer: NodeName, error: PeerError) -> None:
-        """Count and log an error of a peer."""
+        """Count and log an error of a peer, and let it cost what it costs."""
         self.arrivals[error.reason] += 1
         log.warning("refused: %s", error, extra={"event": "refused", "peer": peer, "reason": error.reason})
+        offence = offence_of(error)
+        if offence is not None:
+            self.charge(peer, offence)
+
+    def charge(self, peer: NodeName, offence: Offence) -> None:
+        """A peer has broken the protocol. What follows from that is logged when it begins."""
+        known = self._roster[peer]
+        before = known.score.standing
+        known.charge(offence)
+        if known.score.standing is not before:
+            text = "%s, because of: %s"
+            extra = {"event": "standing", "peer": peer, "reason": known.score.standing.value}
+            log.warning(text, known.score.standing, "; ".join(known.score.reasons), extra=extra)
+
+    def _count_useless(self, peer: NodeName) -> None:
+        score = self._roster[peer].score
+        if not score.bears_useless() and self._waits.pass_time() and score.is_flooded:
+            self.charge(peer, Offence.FLOOD)
 
     def _has_round(self, message: Message) -> bool:
         """Whether the round of a message is a round of this run. Honest peers send no others."""
@@ -153,13 +185,20 @@ class Inbox:
             case Bye():
                 self._roster[peer].said_goodbye(finished=message.round >= self._last_round(peer))
                 self._waits.will_not_come(peer, "it left")
+            case _:
+                return self._pass_in(peer, message)
+        return Arrival.RECORDED
+
+    def _pass_in(self, peer: NodeName, message: Message) -> Arrival:
+        """What is for another part of the node, where it has this part."""
+        match message:
             case Fetch() | State() | Piece() if self._handovers is not None:
                 return self._handovers.receive(peer, message)
             case ListNumber() | ListAsk() | ListPart() | ListRequest() if self._lists is not None:
                 return self._lists(peer, message)
-            case _:
-                raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
-        return Arrival.RECORDED
+            case Signed() | Echoed() | Passed() if self._witness is not None:
+                return self._witness.receive(peer, message)
+        raise FrameError(f"{message.kind.name.lower()} after the handshake", reason="unknown-kind")
 
     # --- votes and parameters
 
@@ -180,23 +219,25 @@ class Inbox:
             wanted = self._waits.wants(origin, Stage.VOTE, (vote.round, 0))
             labels = self._labels(vote.round) if wanted and self._ballots.needs_labels else None
             item = self._ballots.decode(vote.ballot, labels) if wanted else None
+            if self._witness is not None and origin == via:
+                self._witness.heard(origin, vote.round, vote.ballot)
         return self._arrive(origin, Stage.VOTE, vote.round, 0, item, raw, via)
 
     def _arrive(
         self, peer: NodeName, stage: Stage, round: int, part: int, item: Any, raw: bytes, via: NodeName | None = None
     ) -> Arrival:
         """`via`: the neighbour that sent it, if that may be another node than `peer`."""
-        arrival = self._waits.arrive(peer, stage, (round, part), item, raw)
+        known, direct = self._roster[peer], via in (None, peer)
+        arrival = self._waits.arrive(peer, stage, (round, part), item, raw, known.links if direct else 0)
         if arrival is Arrival.EQUIVOCATION:
-            passed = "" if via in (None, peer) else f", passed on by {via}"
+            passed = "" if direct else f", passed on by {via}"
             log.warning(
                 "a second %s for round %d%s: the first stands", stage.name.lower(), round, passed,
                 extra={"event": "equivocation", "peer": peer},
             )  # fmt: skip
-        known = self._roster[peer]
-        if arrival in IN_TIME:
-            known.was_in_time(round)
-        if via not in (None, peer):
+            if direct:
+                self.charge(peer, Offence.CONTRADICTION)
+        if not direct:
             return arrival  # a relayed message proves nothing about the peer's link or its round: the relay may lie
         if arrival in IN_TIME:
             known.on(Event.SPOKE)

@@ -17,7 +17,7 @@ from p2p_tally.node.step.announcer import Announcer
 from p2p_tally.node.step.notices import Notices
 from p2p_tally.protocol.majority import round_of_most
 from p2p_tally.protocol.messages import Here
-from p2p_tally.protocol.peers import Event, Presence, Roster
+from p2p_tally.protocol.peers import Roster
 from p2p_tally.protocol.presence import least_present, worth_waiting_for
 from p2p_tally.topologies import Topology
 
@@ -115,9 +115,10 @@ class Attendance:
             self._roster[peer].joins_after(self._notices.rounds[peer])
 
     def pausing(self, round: int, peers: Iterable[NodeName]) -> list[NodeName]:
-        """Those of these peers that pause before a round which this node has begun: they have said that they have not
-        begun it, and too few members are there."""
-        not_begun = [peer for peer in peers if self._roster[peer].joined == round - 1 > 0]
+        """Those of these peers that pause before a round which this node has begun, or before an earlier one: the last
+        that they have said is that they have not begun it, and too few members are there."""
+        known = ((peer, self._roster[peer]) for peer in peers)
+        not_begun = [peer for peer, its in known if 0 < its.joined < round and its.seen <= its.joined]
         return not_begun if not_begun and self.lacks(round) else []
 
     # --- the pause
@@ -163,6 +164,8 @@ class Attendance:
     def heard_here(self, peer: NodeName, round: int, is_back: bool) -> None:
         """A neighbour said that it plays the rounds after this one; `is_back`: it was away."""
         own = self._position.round
+        if self._paused is not None:
+            self._roster[peer].wait_once()
         if is_back:
             waits = round < own and worth_waiting_for(round, own, self._position.rounds)
             self._behind[peer] = own if waits else 0
@@ -172,8 +175,8 @@ class Attendance:
     def heard_work(self, peer: NodeName) -> None:
         """A vote, an announcement or parameters came over a neighbour's own link. In a round it may be too late, and
         then says nothing; for a node that waits for anybody it is enough."""
-        if self._paused is not None and self._roster[peer].presence is Presence.SILENT:
-            self._roster[peer].on(Event.SPOKE)
+        if self._paused is not None and not self._roster[peer].is_there:
+            self._roster[peer].wait_once()
 
     def _tell_those_ahead(self) -> None:
         for peer, round in list(self._ahead.items()):

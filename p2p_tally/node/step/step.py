@@ -6,6 +6,7 @@ round this node is. It knows nothing of models.
 """
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -26,12 +27,14 @@ from p2p_tally.node.step.presence import Attendance
 from p2p_tally.node.step.relay import RelayedVotes
 from p2p_tally.node.step.votes import DirectVotes, VoteMessage, VoteRoute
 from p2p_tally.node.step.waits import Waits
+from p2p_tally.node.step.witness import Witness
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.frames import Limits
 from p2p_tally.protocol.majority import Behind, Voice
-from p2p_tally.protocol.messages import Hello, Stage
+from p2p_tally.protocol.messages import Hello, Stage, Vote
 from p2p_tally.protocol.peers import Event, Roster
+from p2p_tally.protocol.scores import Score
 from p2p_tally.topologies import Epochs, Topology
 
 log = logging.getLogger(__name__)
@@ -70,12 +73,14 @@ class Step:
         least_present: int | None = 1,
         handovers: Handovers | None = None,
         lists: ListDoor | None = None,
+        witness: Witness | None = None,
     ) -> None:
         """`least_present`: with fewer members, own included, it pauses before a round; None: a majority, and two."""
         self._name = name
         self._federation = federation
         self._ballots = ballots
         self._listed = lists is not None
+        self._witness = witness
         self._topology = topology
         self._transport = transport
         self._position = position
@@ -118,6 +123,7 @@ class Step:
             self.announcer.waiting,
             deadlines.longest,
             self.attendance.pausing if self.attendance.counts else None,
+            bounds_slow=deadlines.bounds_slow,
         )
         self.inbox = Inbox(
             self.roster,
@@ -134,6 +140,7 @@ class Step:
             handovers,
             lambda peer: topology.last_round(peer, federation.rounds),
             lists,
+            witness,
         )
 
     def _make_notices(self, outbox: Outbox, quiet: bool) -> Notices | None:
@@ -207,16 +214,20 @@ class Step:
         await self.have_links(round)
         voters = self.votes.voters(round)
         self.votes.send(round, own)
-        started = self._clock()
+        if self._witness is not None and isinstance(own, Vote):
+            self._witness.sent(round, own.ballot)
         heard = await self.gather(Stage.VOTE, round, 0, voters)
-        if len(heard) == len(voters):
-            self._deadlines.observe(self._clock() - started)
+        if self.waits.usual is not None:
+            self._deadlines.observe(self.waits.usual)
         self.leave_if_others_left(round)
         return heard
 
-    async def gather(self, stage: Stage, round: int, part: int, peers: Iterable[NodeName]) -> dict[NodeName, Any]:
-        """What these peers send for one part of a stage before their deadlines, in order of name."""
-        return await self.waits.gather(stage, (round, part), peers, self._deadlines.timeout())
+    async def gather(
+        self, stage: Stage, round: int, part: int, peers: Iterable[NodeName], heeded: float = math.inf
+    ) -> dict[NodeName, Any]:
+        """What these peers send for one part of a stage before their deadlines, in order of name. `heeded`: for how
+        many deadlines a peer that says that it waits too gets more time."""
+        return await self.waits.gather(stage, (round, part), peers, self._deadlines.timeout(), heeded)
 
     async def have_links(self, round: int) -> None:
         """If the graph changes: wait for the links of this round, because what is sent without a link is lost."""
@@ -271,6 +282,8 @@ class Step:
 
     def link_up(self, peer: NodeName, hello: Hello) -> None:
         self.votes.link_up(peer)
+        if self._witness is not None:
+            self._witness.link_up(peer)
         playing, known = self._position.playing or self._is_joining, self.roster[peer]
         # If the graph changes, links are made by the schedule: then neither end has missed anything.
         scheduled = playing and self.plan is not None and known.is_there
@@ -285,6 +298,21 @@ class Step:
         if playing and not scheduled:
             self.announcer.here_to(peer)
         self.attendance.update()
+
+    def scores(self) -> dict[NodeName, Score]:
+        """The scores of all other members, as of now."""
+        self.waits.pass_time()
+        return {name: peer.score for name, peer in self.roster.items()}
+
+    def merges_with(self, peer: NodeName) -> bool:
+        return self.roster[peer].score.merged
+
+    def why_closed(self, peer: NodeName) -> str:
+        """Why there may be no link to this peer now; empty: there may."""
+        if peer not in self.roster:
+            return ""
+        score = self.scores()[peer]
+        return "; ".join(score.reasons) if score.closed else ""
 
     @property
     def _is_joining(self) -> bool:

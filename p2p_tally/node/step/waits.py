@@ -1,8 +1,9 @@
 """Waits for the others at a stage of a round: for whom, how long, and when the wait is over.
 
 The timeout of a peer starts again with each sign of life: it says that it waits too, or bytes of its message still
-come over a slow link. That does not go on for ever: a node has patience with each peer, ten timeouts at first, and what
-it waits in vain is taken from that. Every wait of half a timeout or more is logged, with its reason.
+come over a slow link. That does not go on for ever: what a node waits in vain, and what it waits for one peer much
+longer than for most, lowers the score of that peer (protocol/scores.py). Every wait of half a timeout or more is
+logged, with its reason.
 """
 
 import asyncio
@@ -15,13 +16,18 @@ from typing import Any
 from p2p_tally.ids import NodeName
 from p2p_tally.node.step.votes import VoteRoute
 from p2p_tally.protocol.barrier import Arrival, Barrier, Place
+from p2p_tally.protocol.lateness import Lateness
 from p2p_tally.protocol.messages import Stage
 from p2p_tally.protocol.peers import MERGING, Event, Roster
+from p2p_tally.protocol.scores import Offence
 
 log = logging.getLogger(__name__)
 
 # Bytes that have come over a peer's link, including parts of messages; None where they are not counted.
 BytesReceived = Callable[[NodeName], int | None]
+
+# Where words do not count for ever: fewer bytes in half a timeout are words, not parameters.
+WORTH_WAITING = 1024
 
 # Tells the neighbours that this node waits at a stage of a round.
 SayWaiting = Callable[[int, Stage], None]
@@ -41,8 +47,11 @@ class Waits:
         say_waiting: SayWaiting,
         longest: float = math.inf,
         pausing: Pausing | None = None,
+        *,
+        bounds_slow: bool = True,
     ) -> None:
-        """`longest`: seconds that no wait may exceed. `pausing`: None where nobody pauses."""
+        """`longest`: seconds that no wait may exceed. `pausing`: None where nobody pauses. `bounds_slow`: whether it
+        costs a peer something that it is much slower than most."""
         self._roster = roster
         self._votes = votes
         self._bytes_received = bytes_received
@@ -55,28 +64,56 @@ class Waits:
         # sign of life.
         self._started = 0.0
         self._timeout: float | None = None
+        self._heeded_until = math.inf
         self._alive: dict[NodeName, float] = {}
+        self._lateness = Lateness()
+        self._bounds_slow = bounds_slow
+        self._scored: float | None = None  # until when the scores know of time
 
     async def gather(
-        self, stage: Stage, place: Place, accepted: Iterable[NodeName], seconds: float | None
+        self,
+        stage: Stage,
+        place: Place,
+        accepted: Iterable[NodeName],
+        seconds: float | None,
+        heeded: float = math.inf,
     ) -> dict[NodeName, Any]:
         """Wait until all awaited peers have sent their items of a stage, or the time is up. Returns what came, in order
-        of name. Items from any `accepted` peer are recorded, awaited or not."""
+        of name. Items from any `accepted` peer are recorded, awaited or not. `heeded`: for how many timeouts a peer
+        gets more time because it says that it waits too; bytes that come always give it more."""
         accepted = list(accepted)
         awaited = self._awaited(stage, place[0], accepted)  # asked first: opening takes what came early
         if self._pausing is not None:
             awaited = list(set(awaited).difference(self._pausing(place[0], awaited)))
         self._started, self._timeout = asyncio.get_running_loop().time(), seconds
+        self._heeded_until = self._started + (math.inf if seconds is None else heeded * seconds)
         self._barrier.open(stage, place, accepted, awaited)
         try:
             if seconds is None:
                 await self._fill(None)
             else:
+                self._lateness.begin(place[0], self._started, awaited, self._barrier.missing)
                 await self._wait(seconds, place[0], stage)
+                self._lateness.end(asyncio.get_running_loop().time())
+                self._charge_late(seconds, stage)
         except BaseException:
             self._barrier.close()
             raise
         return self._barrier.close()
+
+    @property
+    def usual(self) -> float | None:
+        """Seconds after which half of those that the last wait was for had come; None if fewer came."""
+        return self._lateness.usual
+
+    def pass_time(self) -> bool:
+        """Tell the scores how much time has passed. False: where there are no deadlines there is no time."""
+        if self._timeout is None:
+            return False
+        now = asyncio.get_running_loop().time()
+        self._roster.pass_time(now - (now if self._scored is None else self._scored), self._timeout)
+        self._scored = now
+        return True
 
     def _awaited(self, stage: Stage, round: int, accepted: list[NodeName]) -> list[NodeName]:
         if stage is not Stage.VOTE:
@@ -95,9 +132,15 @@ class Waits:
         """Wait for the awaited peers, and give up on those whose time is up. Twice in each timeout this node tells the
         others that it waits, because they may be waiting for it."""
         clock, started = asyncio.get_running_loop().time, self._started
+        self.pass_time()
         self._alive = {}
         deadline, reminder = started + seconds, started + seconds / 2
-        arriving = StillArriving(self._bytes_received, self._roster, any_message=stage in MERGING)
+        arriving = StillArriving(
+            self._bytes_received,
+            self._roster,
+            any_message=stage in MERGING,
+            least=1 if math.isinf(self._heeded_until) else WORTH_WAITING,
+        )
         while not await self._fill(min(deadline, reminder)):
             now = clock()
             self._alive.update(dict.fromkeys(filter(arriving.progressed, self._barrier.missing), now))
@@ -115,7 +158,7 @@ class Waits:
 
     def _end_for(self, peer: NodeName, seconds: float) -> float:
         """When the wait for this peer ends."""
-        most = min(self._roster[peer].patience * seconds, self._longest)
+        most = min(self._roster[peer].score.deadlines * seconds, self._longest)
         return min(self._alive.get(peer, self._started) + seconds, self._started + most)
 
     def _give_up(self, late: list[NodeName], round: int, stage: Stage) -> None:
@@ -160,13 +203,28 @@ class Waits:
                 extra = {"event": "missed", "peer": peer, "reason": why}
                 log.warning("waited %.1f s in vain: %s", waited, why, extra=extra)
             if self._roster[peer].kept_waiting(waited / self._timeout):
-                text = "waited too often in vain: it is not awaited until something of it comes in time"
+                text = "waited too often in vain: it is not awaited until it plays again"
                 log.warning(text, extra={"event": "out-of-patience", "peer": peer})
         self._barrier.stop_awaiting(peer)
 
+    def _charge_late(self, seconds: float, stage: Stage) -> None:
+        """What came long after that of most costs its sender as much as it took longer. Runs of parameters take as long
+        as a link needs for them, and are no matter of this."""
+        if not self._bounds_slow or stage in MERGING:
+            return
+        for peer, excess in self._lateness.excesses().items():
+            known = self._roster[peer]
+            was_there = known.is_there
+            known.charge(Offence.SLOW, excess / seconds)
+            if was_there and not known.is_there:
+                text = "is much slower than most: from now on it is awaited for a part of the time"
+                log.warning(text, extra={"event": "out-of-patience", "peer": peer})
+
     def sign_of_life(self, peer: NodeName) -> None:
         """A peer is alive, although its item has not come."""
-        self._alive[peer] = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        if now <= self._heeded_until:
+            self._alive[peer] = now
 
     def link_lost(self, peer: NodeName) -> None:
         """The link to a peer has ended: nothing more comes over it. A relayed vote may still come over another path."""
@@ -187,10 +245,11 @@ class Waits:
         """Whether a new item from this peer would be recorded or held. If not, there is no need to decode it."""
         return self._barrier.wants(peer, stage, place)
 
-    def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes) -> Arrival:
+    def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes, link: int = 0) -> Arrival:
         awaited = self._timeout is not None and self._barrier.awaits(peer)
-        arrival = self._barrier.arrive(peer, stage, place, item, raw)
+        arrival = self._barrier.arrive(peer, stage, place, item, raw, link)
         if awaited and arrival is Arrival.RECORDED:
+            self._lateness.came(peer, asyncio.get_running_loop().time())
             self._log_if_slow(peer, stage)
         return arrival
 
@@ -231,8 +290,10 @@ class StillArriving:
     them.
     """
 
-    def __init__(self, bytes_received: BytesReceived, roster: Roster, any_message: bool) -> None:
+    def __init__(self, bytes_received: BytesReceived, roster: Roster, any_message: bool, least: int = 1) -> None:
+        """`least`: how many bytes are a sign of life."""
         self._bytes_received, self._roster, self._any_message = bytes_received, roster, any_message
+        self._least = least
         self._before: dict[NodeName, tuple[int | None, int]] = {}
 
     def progressed(self, peer: NodeName) -> bool:
@@ -240,5 +301,5 @@ class StillArriving:
         received, messages = self._bytes_received(peer), self._roster[peer].messages
         before, messages_before = self._before.get(peer, (None, 0))
         self._before[peer] = received, messages
-        came = received is not None and before is not None and received > before
+        came = received is not None and before is not None and received - before >= self._least
         return came and (self._any_message or messages == messages_before)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from homes import found, invitation, join, running, small_federation
 
-from p2p_tally.errors import ConfigError, TrustError
+from p2p_tally.errors import ConfigError, OperatorError, TrustError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.membership import joining, shared
 from p2p_tally.node.membership.home import Home
@@ -91,6 +91,14 @@ def test_probes_that_are_too_large_for_who_joins(alice: Home, monkeypatch: pytes
         joining.read_welcome(body, invited, bob)
 
 
+@pytest.mark.parametrize(
+    "head", [b'{"parts": ["1", 2, 3]}', b'{"parts": [null, 1, 2]}', b'{"parts": [1.5, 1, 2]}', b"[" * 4000, b"7"]
+)
+def test_an_answer_to_a_newcomer_that_is_none(head: bytes, alice: Home, tmp_path: Path) -> None:
+    with pytest.raises(OperatorError, match=r"an answer cut short|no answer that this version understands"):
+        joining.read_welcome(head + b"\nabcd", invitation(alice, "bob"), make_identity(tmp_path))
+
+
 def test_an_address_that_stands_for_all(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="name the one that others dial with --address"):
         found(tmp_path / "alice", listen="0.0.0.0:7001")
@@ -108,6 +116,7 @@ def test_a_clock_that_is_wrong_by_a_day(monkeypatch: pytest.MonkeyPatch) -> None
     joining._compare_clocks(time.time() - 24 * 3600, said.append)
     joining._compare_clocks(time.time() + 24 * 3600, said.append)
     joining._compare_clocks(time.time() + 60, said.append)
+    joining._compare_clocks(10**400, said.append)  # no time at all
     assert said == [
         "this machine's clock is 24 h ahead of the inviter's",
         "this machine's clock is 24 h behind the inviter's",
@@ -210,3 +219,12 @@ def test_an_old_request_brings_nobody_back(alice: Home, tmp_path: Path) -> None:
     with pytest.raises(TrustError) as refused:
         chain.ordered(founder, request, 3)
     assert refused.value.reason == "old"
+
+
+@pytest.mark.parametrize("data", ["npz:nope.npz", "text:nope.txt"])
+async def test_a_missing_file_is_said_before_anybody_lets_the_newcomer_in(
+    data: str, alice: Home, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"^--data {data}: no such file"):
+        await join(tmp_path / "bob", invitation(alice, "bob"), data=data)
+    assert not (tmp_path / "bob").exists()

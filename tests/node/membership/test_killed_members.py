@@ -27,6 +27,7 @@ from homes import (
 from p2p_tally.errors import OperatorError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.membership import points
+from p2p_tally.node.membership.catching_up import CatchingUp
 from p2p_tally.node.membership.home import Home
 from p2p_tally.node.membership.requests import Requests
 from p2p_tally.node.service.member import MemberDaemon
@@ -186,6 +187,51 @@ async def test_a_daemon_killed_while_members_change(change: str, who: str, tmp_p
             await crowd.agree(number, point)
             if change == "leave":
                 await crowd.replace_bob()
+
+
+@pytest.mark.parametrize("point", ["before request", "after request"])
+async def test_a_command_killed_while_it_leaves_its_request(
+    point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The person gives the command again: it is done once, whether the request was there already or not."""
+    async with running() as nodes:
+        crowd = Crowd(nodes, tmp_path)
+        await crowd.start("alice", "bob")
+        with pytest.raises(Died), monkeypatch.context() as patched:
+            patched.setattr(points, "at", lambda reached: _die(reached, point))
+            Requests(crowd.homes["alice"].requests).ask(Kind.ALLOW, NodeName("bob"))
+        await ask(crowd.homes["alice"], Kind.ALLOW, "bob")
+        await crowd.agree(3, point)
+        assert nodes.daemons["bob"].roll.members.number == 3
+
+
+@pytest.mark.parametrize("who", ["alice", "bob"])
+async def test_killed_while_two_lists_find_together(who: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alice has another key since bob was last there, so no link can be made: bob asks (he dies with the question), and
+    she answers (she dies with the answer)."""
+    async with running() as nodes:
+        crowd = Crowd(nodes, tmp_path)
+        await crowd.start("alice", "bob")
+        await until_linked(nodes.daemons["alice"], 1)
+        await nodes.kill("bob")
+        await ask(crowd.homes["alice"], Kind.ROTATE, "alice")
+        died = asyncio.Event()
+
+        def die_once(reached: str) -> None:
+            asker = sys._getframe(2).f_locals.get("self")
+            of_victim = isinstance(asker, CatchingUp) and asker._home.folder == crowd.homes[who].folder
+            if reached == "sending catch-up" and of_victim and not died.is_set():
+                died.set()
+                raise Died
+
+        monkeypatch.setattr(points, "at", die_once)
+        await nodes.start(crowd.homes["bob"])
+        async with asyncio.timeout(SECONDS):
+            await died.wait()
+        await nodes.kill(who)
+        await nodes.start_again(crowd.homes[who])
+        await crowd.agree(3, "sending catch-up")
+        await until_linked(nodes.daemons["alice"], 1)
 
 
 class Crowd:

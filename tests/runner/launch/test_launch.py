@@ -27,9 +27,8 @@ def run_json(arguments: list[str], environment: dict[str, str]) -> dict[str, obj
     return json.loads(done.stdout)
 
 
-def children_of(pid: int) -> set[int]:
-    done = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
-    return {int(line) for line in done.stdout.split()}
+def daemons_of(folder: Path) -> set[int]:
+    return {int(path.read_text()) for path in folder.glob("*.pid")}
 
 
 def gone(pid: int) -> bool:
@@ -78,7 +77,7 @@ def interrupt(words: list[str], folder: Path, at: str, environment: dict[str, st
     )
     try:
         wait_until(lambda: list(folder.glob(at)), "no checkpoint")
-        daemons = children_of(process.pid)
+        daemons = daemons_of(folder)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     finally:
@@ -144,7 +143,7 @@ def test_a_killed_launcher_takes_its_daemons_along(tmp_path: Path, quiet_environ
     )  # fmt: skip
     try:
         wait_until(lambda: len(list(folder.glob("node-*.pid"))) == 3, "daemons did not start")
-        daemons = children_of(process.pid)
+        daemons = daemons_of(folder)
         wait_until(lambda: all("link up" in path.read_text() for path in folder.glob("node-*.log")), "no links")
     finally:
         process.kill()

@@ -68,7 +68,16 @@ def assert_agree(federation: Federation) -> Run:
 
 
 def fifty(**options: Any) -> Federation:
-    defaults = {"rounds": 50, "nodes": 5, "warmup": 5, "merge_every": 10, "local_steps": 2, "eval_every": 7}
+    defaults: dict[str, Any] = {
+        "rounds": 50,
+        "nodes": 5,
+        "warmup": 5,
+        "merge_every": 10,
+        "local_steps": 2,
+        "eval_every": 7,
+    }
+    # A robust mean takes other values where two are nearly alike, and last digits grow further apart: own cases below.
+    defaults |= {"robust_merge": "off"}
     return Federation.parse({**defaults, **options})
 
 
@@ -233,7 +242,7 @@ def test_peers_that_take_a_step_alone_keep_their_own_count() -> None:
     task = prepare(federation)
     engine = Stacked(task, make_topology(federation), "cpu", threads=1)
     engine.play(RoundLog(task, Run(task.federation, [str(name) for name in engine.names]), []))
-    assert len(set(engine.warmup)) > 1
+    assert len(set(engine.opened.tolist())) > 1
 
 
 # Dealt to seven: two peers of the first, three of the second that do not stand evenly, one of each other.

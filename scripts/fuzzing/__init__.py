@@ -1,0 +1,1 @@
+"""What reads bytes of others, and inputs that are almost right for it."""
