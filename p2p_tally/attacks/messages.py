@@ -13,6 +13,8 @@ from p2p_tally.attacks.kinds import Attack
 from p2p_tally.protocol.ballots import Answer, BallotFormat
 from p2p_tally.protocol.messages import Announce, Message, Shard, Stage, Vote
 
+PARAMETERS = (Stage.VECTOR, Stage.SCATTER, Stage.GATHER)
+
 # The labels of a round's probes [P], or None.
 Labels = Callable[[int], np.ndarray | None]
 
@@ -43,6 +45,8 @@ class FalseMessages:
             case Announce() if message.present:
                 first = message.present[0] & 0x7F
                 return replace(message, present=bytes([first]) + message.present[1:])
+            case Shard() if message.stage not in PARAMETERS:  # what members of a robust merge say about it
+                return replace(message, data=bytes(byte ^ 0xFF for byte in message.data))
             case Shard() if self._plain_merges:
                 return replace(message, data=(-np.frombuffer(message.data, "<f4")).tobytes())
             case _:

@@ -23,3 +23,10 @@ def absurd(lengths: Sequence[float], own: float) -> list[int]:
     if not usual:
         return []  # nothing to compare with
     return [place for place, found in enumerate(lengths) if not found <= TIMES * usual]  # NaN is not
+
+
+def counting(parts: Sequence[np.ndarray], judge: int) -> list[int]:
+    """The places of those contributions to a run that count, for the member at the place `judge`, which sums it."""
+    lengths = [length(values) for values in parts]
+    out = absurd(lengths, lengths[judge]) if len(parts[judge]) >= LEAST else []
+    return [place for place in range(len(parts)) if place == judge or place not in out]

@@ -3,14 +3,18 @@
 No peer fails here. So all have the same base, and every merge over a complete graph sends changes.
 """
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from p2p_tally.node.formats import format_since
-from p2p_tally.node.merges.contributions import Mean
 from p2p_tally.protocol.changes import ChangeFormat, fits
 from p2p_tally.protocol.segments import runs, segments
+
+# The mean of one run of all participants, in order of name, as the one at this place among them sums it.
+MeanOfRun = Callable[[Sequence[np.ndarray], int], np.ndarray]
 
 
 class CodedMerge:
@@ -28,10 +32,9 @@ class CodedMerge:
         """That of the next merge over a complete graph."""
         return format_since(self._base, self._format)
 
-    def mean(self, parameters: Tensor, there: np.ndarray, mean_of: Mean) -> tuple[Tensor, np.ndarray] | None:
+    def mean(self, parameters: Tensor, there: np.ndarray, mean_of: MeanOfRun) -> tuple[Tensor, np.ndarray] | None:
         """The mean [1, W] over those who take part, and what rounding then keeps back at each of them [n, W]; None
-        where it cannot be coded. `there` [N]: who takes part. `mean_of`: the mean of
-        the runs of all."""
+        where it cannot be coded. `there` [N]: who takes part. `mean_of`: the mean of the runs of all."""
         rows = slice(None) if there.all() else there  # a slice copies nothing
         vectors = parameters.cpu().numpy()[rows]
         nodes, width = vectors.shape
@@ -47,7 +50,7 @@ class CodedMerge:
                 own = kept[owner, run].copy()
                 kept[:, run] -= received
                 received[owner] = own  # it does not travel
-                mean = mean_of(list(received))  # in order of name, as the rows are
+                mean = mean_of(list(received), owner)  # in order of name, as the rows are
                 restored = format.rounded(mean)
                 kept[owner, run] = (mean - restored) * np.float32(nodes)
                 average[run] = self._base[run] + restored

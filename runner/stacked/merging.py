@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from p2p_tally.config import Federation
+from p2p_tally.defence import bounds
 from p2p_tally.defence.means import clipped_gossip
 from p2p_tally.defence.rule import Rule, rule_for
 from p2p_tally.learning import merging
 from p2p_tally.learning.graph import merge_ring
 from p2p_tally.protocol.segments import runs, segments
-from p2p_tally.runner.stacked.coded_merge import CodedMerge
+from p2p_tally.runner.stacked.coded_merge import CodedMerge, MeanOfRun
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.topologies import Topology
 
@@ -47,7 +48,7 @@ def averages(
             _robust_mean(parameters, graph, rule) if graph.complete else _gossip(parameters, parameters, graph)
         )
     if graph.complete:
-        return Averages(*coded.mean(parameters, graph.there, merging.mean if rule is None else rule.mean) or (None,))
+        return Averages(*coded.mean(parameters, graph.there, _mean_of(rule)) or (None,))
     sent = coded.sent_to_neighbours(parameters)
     if sent is None:
         return Averages(None)
@@ -55,12 +56,20 @@ def averages(
     return Averages(graph.mix(sent).add_(parameters - sent) if rule is None else _gossip(parameters, sent, graph))
 
 
+def _mean_of(rule: Rule | None) -> MeanOfRun:
+    """The mean of the runs of all members, as the one at a place among them sums it."""
+    if rule is None:
+        return lambda parts, _: merging.mean(parts)
+    return lambda parts, place: rule.mean([parts[other] for other in bounds.counting(parts, place)])
+
+
 def _robust_mean(parameters: Tensor, graph: Neighbourhoods, rule: Rule) -> Tensor:
     vectors = graph.present(parameters).cpu().numpy()  # [n, W]
     result = np.empty(vectors.shape[1], np.float32)
-    for segment in segments(len(result), len(vectors)):
+    mean_of = _mean_of(rule)
+    for place, segment in enumerate(segments(len(result), len(vectors))):
         for run in runs(segment):
-            result[run] = rule.mean(list(vectors[:, run]))
+            result[run] = mean_of(list(vectors[:, run]), place)
     return torch.from_numpy(result)[None].to(parameters.device)
 
 

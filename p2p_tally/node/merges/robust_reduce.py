@@ -202,13 +202,11 @@ class Try:
     def _judged(self, parts: dict[NodeName, np.ndarray]) -> list[NodeName]:
         """Take absurd contributions to a run out. Returns those of the others whose next ones are awaited."""
         circle, name = self._circle, self._circle.peers.name
-        lengths = {peer: bounds.length(values) for peer, values in parts.items()}
         judged = list(parts)
-        for place in bounds.absurd(list(lengths.values()), lengths[name]) if len(parts[name]) >= bounds.LEAST else []:
-            if judged[place] != name:
-                text = f"parameters with a norm of {lengths[judged[place]]:.3g} beside {lengths[name]:.3g}"
-                circle.accuse(judged[place], text, "out-of-bounds")
-                del parts[judged[place]]
+        counting = [judged[place] for place in bounds.counting(list(parts.values()), judged.index(name))]
+        for peer in set(judged).difference(counting):
+            theirs, ours = bounds.length(parts.pop(peer)), bounds.length(parts[name])
+            circle.accuse(peer, f"parameters with a norm of {theirs:.3g} beside {ours:.3g}", "out-of-bounds")
         self._counted.append({circle.names.index(peer) for peer in parts})
         return [peer for peer in circle.others if peer in parts]
 

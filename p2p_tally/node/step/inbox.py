@@ -84,12 +84,15 @@ class Inbox:
         last_round: Callable[[NodeName], int] | None = None,
         lists: ListDoor | None = None,
         witness: Witness | None = None,
+        *,
+        keeps_scores: bool = True,
     ) -> None:
         """`on_here`: called when a neighbour says that it plays, after which round, and whether it was away. `on_work`:
         called with each neighbour that sends a vote, an announcement or parameters of its own. `handovers`: None where
         this node neither gives nor gets a state. `last_round`: the last round that a peer plays; by default that of
         all. `lists`: takes messages about the members' list; None: there is none. `witness`: of signed ballots;
-        None: ballots are not signed."""
+        None: ballots are not signed. `keeps_scores`: not where there are no deadlines. There no time passes that would
+        make anything good, and who is not awaited would be lost."""
         # Messages by what became of them: an Arrival, or the reason of a refusal.
         self.arrivals: Counter[str] = Counter()
         self._roster = roster
@@ -107,6 +110,7 @@ class Inbox:
         self._last_round = last_round or (lambda _: rounds)
         self._lists = lists
         self._witness = witness
+        self._keeps_scores = keeps_scores
 
     def allow(self, limits: Limits) -> None:
         """The members have changed, and with them the length of the longest frame."""
@@ -143,6 +147,8 @@ class Inbox:
 
     def charge(self, peer: NodeName, offence: Offence) -> None:
         """A peer has broken the protocol. What follows from that is logged when it begins."""
+        if not self._keeps_scores:
+            return
         known = self._roster[peer]
         before = known.score.standing
         known.charge(offence)

@@ -141,6 +141,7 @@ class Step:
             lambda peer: topology.last_round(peer, federation.rounds),
             lists,
             witness,
+            keeps_scores=deadlines.timeout() is not None,
         )
 
     def _make_notices(self, outbox: Outbox, quiet: bool) -> Notices | None:

@@ -97,7 +97,7 @@ def test_a_resumed_run_has_the_same_bits(engine, tmp_path: Path) -> None:
     [
         ("flip:1,sign:1", {}),
         ("random:2,noise:1", {}),
-        ("second-choice:1,scale:1", {"exam": 8, "probe_labels": "hidden", "rounds": 20}),
+        ("second-choice:1,sign:1", {"exam": 8, "probe_labels": "hidden", "rounds": 20}),
         ("targeted:3-8:1", {"method": "fedmd", "robust_soft": "trim:1"}),
     ],
     ids=str,
