@@ -91,7 +91,7 @@ def takes_options(
 def _joined(value: Any, about: dict[str, Any]) -> Any:
     """One text of what was given several times; None of what was not given."""
     separator = " " if str(about["metavar"]).endswith(REPEATED) else ","
-    return (separator.join(value) or None) if isinstance(value, list) else value
+    return (separator.join(value) or None) if isinstance(value, list | tuple) else value
 
 
 def _annotation(name: str, about: dict[str, Any], show_default: bool) -> Any:

@@ -167,7 +167,7 @@ def test_the_program_knows_every_command_and_option_of_a_page(page: Path) -> Non
         name, *arguments = command.words[1:]
         assert name in group.commands, shlex.join(command.words)
         with group.commands[name].make_context(name, arguments) as context:
-            given = {key: value for key, value in context.params.items() if value is not None}
+            given = {key: value for key, value in context.params.items() if value not in (None, ())}
         if name in settings:
             known = {*Federation.model_fields, *settings[name].model_fields}
             parse_options({key: value for key, value in given.items() if key in known}, settings[name])

@@ -89,8 +89,8 @@ class RoundLog:
         reading = self.clock.reading
         line = RoundLine(
             round=round,
-            accuracy=(100 * survey.accuracy).tolist(),
-            loss=survey.loss.tolist(),
+            accuracy=_values(100 * survey.accuracy),
+            loss=_values(survey.loss),
             merged=merged,
             plurality_right=measures.plurality_right,
             agreement=measures.agreement,
@@ -110,3 +110,8 @@ class RoundLog:
         self.run.lines.append(line)
         for listener in self._listeners:
             listener(line)
+
+
+def _values(found: np.ndarray) -> list[float]:
+    """As lines have them. Every NaN is the same object, so that equal lines are equal."""
+    return [math.nan if math.isnan(value) else value for value in found.tolist()]

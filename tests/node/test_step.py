@@ -110,7 +110,8 @@ def test_nobody_can_be_further_than_the_votes_it_needs_let_it() -> None:
 
 
 async def test_who_has_broken_the_protocol_too_often_is_not_merged_with() -> None:
-    node, bad, good = make_node(nodes=3), NodeName("node-1"), NodeName("node-2")
+    # Where messages may be withheld, a simulation has deadlines, and so scores.
+    node, bad, good = make_node(nodes=3, attack="withhold:vote:1"), NodeName("node-1"), NodeName("node-2")
 
     async def announced(*_: object) -> dict[NodeName, Announce]:
         return {bad: Announce(4, b"\xe0"), good: Announce(4, b"\xe0")}

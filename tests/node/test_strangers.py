@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import math
 import socket
 import struct
 from collections.abc import Coroutine
@@ -22,7 +23,7 @@ from p2p_tally.node.links import handshake, strangers
 from p2p_tally.node.links.strangers import BUDGET, READ_BYTES, Stranger, Strangers
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.node.service.logs import RationFilter
-from p2p_tally.protocol import frames
+from p2p_tally.protocol import frames, scores
 from p2p_tally.protocol.messages import Here, Welcome
 
 REQUEST = b"GET /p2p-tally HTTP/1.1\r\nHost: x\r\n"
@@ -314,5 +315,8 @@ def test_links_carry_what_is_longer_than_a_strangers_buffer(loop: str, tmp_path:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_messages_right_behind_the_handshake_are_no_strangers(loop: str, tmp_path: Path) -> None:
+def test_messages_right_behind_the_handshake_are_no_strangers(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scores, "USELESS_AT_ONCE", math.inf)  # so many small messages are a flood otherwise
     run_on(loop, messages_right_behind_the_handshake(tmp_path))
