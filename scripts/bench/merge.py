@@ -325,8 +325,8 @@ def compare(groups: dict[str, Group], turns: int, parameters: int) -> None:
     if "robust" + SLOW in groups:
         plain = statistics.median(found[0] for found in turned["ours" + SLOW][1:])
         print(
-            f"the same over slow links: median {ratio('robust' + SLOW, 'ours' + SLOW, 0):.2f} of {plain:.2f} s, processor "
-            f"seconds {ratio('robust' + SLOW, 'ours' + SLOW, 2):.2f} (at most {WANTED_ROBUST:g} wanted)"
+            f"the same over slow links: median {ratio('robust' + SLOW, 'ours' + SLOW, 0):.2f} of {plain:.2f} s, "
+            f"processor seconds {ratio('robust' + SLOW, 'ours' + SLOW, 2):.2f} (at most {WANTED_ROBUST:g} wanted)"
         )
     used = statistics.median(found[2] for found in turned["ours"][1:]) / nodes
     share = checksum_seconds(parameters, nodes) / used
