@@ -24,12 +24,12 @@ def checksum(round: int, stage: int, part: int, data: bytes) -> bytes:
     return struct.pack("<I", zlib.crc32(_row(data), where))
 
 
-def _row(data: bytes) -> bytes | memoryview:
+def _row(data: bytes) -> bytes | np.ndarray:
     """The sum of all rows, as numbers of 8 bytes, little-endian, modulo 2^64. One row is its own sum."""
     if len(data) <= ROW:
         return data
     whole = len(data) // ROW
-    total = np.add.reduce(np.frombuffer(data, "<u8", whole * ROW // 8).reshape(whole, ROW // 8))
+    total: np.ndarray = np.add.reduce(np.frombuffer(data, "<u8", whole * ROW // 8).reshape(whole, ROW // 8))
     if len(data) > whole * ROW:
         total += np.frombuffer(data[whole * ROW :].ljust(ROW, b"\0"), "<u8")
-    return total.astype("<u8", copy=False).data
+    return total.astype("<u8", copy=False)
