@@ -64,4 +64,4 @@ class Liar(Learner):
 
     def merge(self, average: np.ndarray, kept: np.ndarray | None = None) -> None:
         super().merge(average, kept)
-        self._merged = [self.parameters.export().copy()]
+        self._merged = [super().contribution(0).copy()]

@@ -71,7 +71,13 @@ class Group:
         return [
             Block(
                 task,
-                Rows(self.ranks[own], shards[own], drawn, {key: value[own] for key, value in self.fixed.items()}),
+                Rows(
+                    self.ranks[own],
+                    self.names[own],
+                    shards[own],
+                    drawn,
+                    {key: value[own] for key, value in self.fixed.items()},
+                ),
                 self.template.model,
                 self.parameters[own],
                 scratch,
