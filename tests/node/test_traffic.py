@@ -116,6 +116,8 @@ def test_every_method_on_every_graph(method: str, graph: dict[str, Any]) -> None
         {"merge_top_k": 0.1},
         {"merge_top_k": 0.1, "merge_precision": "int8", "method": "diloco"},
         {"merge_top_k": 0.1, "merge_precision": "bfloat16", "method": "fedprox"},
+        {"method": "pame", "coordinates_sent": 0.01, "links_used": 1},
+        {"method": "dspodfl", "links_used": 0.1, "join": "node-2@3", "leave": "node-0@4"},
         {"merge_over": "ring", "topology": "ring"},
         {"merge_over": "ring", "topology": "torus", "nodes": 6, "method": "diloco"},
         {"merge_over": "ring", "topology": "ring", "hops": 2},

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def of_the_whole_graph(
-    _federation: Federation, topology: "Topology", member: str, round: int, heard: Sequence[str]
+    _exchange: Exchange, _federation: Federation, topology: "Topology", member: str, round: int, heard: Sequence[str]
 ) -> list[dict[str, float]]:
     """The weights that the graph gives; a member keeps what it would give to those it does not hear."""
     weights = topology.weights(member, round)

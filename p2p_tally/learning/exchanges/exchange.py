@@ -36,8 +36,8 @@ class Heard(NamedTuple):
 Links = Callable[[Federation, str, str, int], bool]
 # (federation, sender, receiver, round, number of the run, its length) -> which of its values travel.
 Places = Callable[[Federation, str, str, int, int, int], np.ndarray]
-# (federation, graph, member, round, those it hears) -> for each vector, what it gives itself and each of them.
-Weights = Callable[[Federation, "Topology", str, int, Sequence[str]], Sequence[dict[str, float]]]
+# (exchange, federation, graph, member, round, those it hears) -> by vector, what it gives itself and each of them.
+Weights = Callable[["Exchange", Federation, "Topology", str, int, Sequence[str]], Sequence[dict[str, float]]]
 # (own run [n], its weight, what came) -> the run after the merge [n].
 Mix = Callable[[np.ndarray, float, Sequence[Heard]], np.ndarray]
 

@@ -29,7 +29,7 @@ def of_the_pair(federation: Federation, sender: str, receiver: str, round: int, 
 
 
 def all_alike(
-    _federation: Federation, _topology: "Topology", member: str, _round: int, heard: Sequence[str]
+    _exchange: Exchange, _federation: Federation, _topology: "Topology", member: str, _round: int, heard: Sequence[str]
 ) -> list[dict[str, float]]:
     return [dict.fromkeys((member, *heard), 1.0)]
 

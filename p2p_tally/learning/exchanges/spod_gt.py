@@ -66,11 +66,11 @@ def both_vectors(merge_step: Tracker, parameters: "Tensor") -> "Tensor":
 
 
 def by_rows_and_columns(
-    federation: Federation, topology: "Topology", member: str, round: int, heard: Sequence[str]
+    exchange: Exchange, federation: Federation, topology: "Topology", member: str, round: int, heard: Sequence[str]
 ) -> list[dict[str, float]]:
     """Of parameters, the same for oneself and all that are heard; of trackers, what each sender gives a receiver."""
     rows = dict.fromkeys((member, *heard), 1.0 / (1 + len(heard)))
-    columns = {peer: 1.0 / (1 + len(tells(TRACKING, federation, topology, peer, round))) for peer in (member, *heard)}
+    columns = {peer: 1.0 / (1 + len(tells(exchange, federation, topology, peer, round))) for peer in (member, *heard)}
     return [rows, columns]
 
 

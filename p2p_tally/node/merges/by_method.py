@@ -86,7 +86,7 @@ def mixed(
 ) -> np.ndarray:
     """A run after the merge, from a member's own contribution [V W] and what came of the run."""
     own = vector[piece.run]
-    weights = exchange.weights(federation, topology, name, round, list(came))[piece.vector]
+    weights = exchange.weights(exchange, federation, topology, name, round, list(came))[piece.vector]
     places = {
         peer: exchange.places and exchange.places(federation, peer, name, round, piece.part, piece.length)
         for peer in came
