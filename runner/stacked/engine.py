@@ -311,6 +311,7 @@ class Stacked:
             # Nodes would refuse each other's vectors one by one. Here all peers merge, or none.
             log.warning("merge of round %d not completed: parameters are not finite", r)
             return False
+        average = self.lies.taken(average)
         self.stack.each(
             lambda block: block.merge(average[block.rows] if len(average) > 1 else average, _some(there[block.rows]))
         )
