@@ -105,7 +105,7 @@ class RoundOptions(Options):
     )
     merge_every: int | None = option(
         None,
-        "rounds M between parameter merges; 0: never [default: 50; feddf, gflat, dspodfl, pame and spod-gt 1; "
+        "rounds M between parameter merges; 0: never [default: 50; feddf, gflat, dspodfl, pame, spod-gt and dpfl 1; "
         "local and no-consensus 0]",
         "a whole number from 0",
         metavar="M",
@@ -277,6 +277,15 @@ class RoundOptions(Options):
         agreed=True,
         gt=0,
         le=1,
+    )
+    partners: int = option(
+        3,
+        "dpfl: most neighbours whose models a node takes into its mean",
+        "a whole number from 0",
+        metavar="B",
+        group="Some methods",
+        agreed=True,
+        ge=0,
     )
     disagreement_weight: float = option(
         0.0,

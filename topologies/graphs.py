@@ -159,12 +159,12 @@ def _matchings(request: Request) -> Schedule:
 
 
 def _satellites(request: Request) -> Schedule:
-    numbers = request.argument.split(",")
+    numbers = request.argument.split("x")
     if len(numbers) != 3 or not all(
         one.isascii() and one.isdecimal() and len(one) <= LONGEST_NUMBER for one in numbers
     ):
         raise TopologyError(
-            f"{request.name}: accepted are three whole numbers, PLANES,KM,ROUNDS: planes, altitude, rounds in an orbit"
+            f"{request.name}: accepted are three whole numbers, PLANESxKMxROUNDS: planes, altitude, rounds in an orbit"
         )
     planes, altitude, rounds = map(int, numbers)
     if not planes or request.count % planes:
@@ -220,7 +220,7 @@ ROWS: dict[str, Row] = {
     "satellites": Row(
         _satellites,
         "a Walker constellation at KM altitude: who is in sight of whom, around an orbit of ROUNDS rounds",
-        argument="PLANES,KM,ROUNDS",
+        argument="PLANESxKMxROUNDS",
     ),
 }
 

@@ -3,7 +3,7 @@
 It knows torch and calls the functions of the method's row. It knows no sockets, no clock and no other peer's model.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from p2p_tally.learning.answers import votes
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise, batch_seed
 from p2p_tally.learning.data.probes import ProbePool
+from p2p_tally.learning.exchanges.own_loss import own_loss
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import ProbeStatistics, training_mode
@@ -211,11 +212,15 @@ class Learner:
 
         `kept` [W]: the part of this node's change that was not sent, where merges send changes since a common model.
         """
-        self.parameters.replace(self.merge_step.step(torch.from_numpy(average).to(self.device)))
+        taken = self.method.taken(torch.from_numpy(average).to(self.device), self._own_loss, self.federation)
+        self.parameters.replace(self.merge_step.step(taken))
         if self.anchor is not None:
             self.anchor.copy_(self.parameters.vector)
         if self.feedback is not None and kept is not None:
             self.feedback.settle(self.parameters.export(), kept)
+
+    def _own_loss(self) -> Callable[[Tensor], float]:
+        return own_loss(self.model, self.private, self.normalise, self.device)
 
     # --- what a newcomer gets from a member
 

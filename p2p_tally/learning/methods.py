@@ -19,6 +19,7 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.ids import digest
 from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import Answer, histogram, mean_soft_label, mean_top_k
+from p2p_tally.learning.exchanges.dpfl import CHOOSING, greedy
 from p2p_tally.learning.exchanges.dspodfl import SPORADIC
 from p2p_tally.learning.exchanges.exchange import Exchange, both_ways, one_way
 from p2p_tally.learning.exchanges.gflat import flat_gradient, uphill
@@ -106,6 +107,11 @@ class Method:
         """What a peer gives to a merge [..., V W], from its parameters [..., W]."""
         return parameters if self.exchange is None else self.exchange.gives(merge_step, parameters)
 
+    def taken(self, merged: "Tensor", loss: "Callable[[], Callable[[Tensor], float]]", given: Federation) -> "Tensor":
+        """What a peer takes of what a merge gave it: a vector, or vectors [1 + k, W] that its own loss chooses from."""
+        takes = None if self.exchange is None else self.exchange.takes
+        return merged if takes is None or merged.dim() == 1 else takes(merged, loss(), given)
+
     def agreed_value(self) -> str:
         """What peers compare: the name, and of a user's own row a digest of what changes a run."""
         if self.name in METHODS:
@@ -178,6 +184,10 @@ METHODS: dict[str, Method] = {
             "spod-gt", "Spod-GT: parameters and a tracker of the mean change, over one-way links", colour="#661100",
             merge_every=1, merge_step=tracker, common_start=True, takes_step=sporadic_step, exchange=TRACKING,
         ),
+        Method(
+            "dpfl", "DPFL: each peer's mean is of neighbours that its own data chooses", colour="#DDCC77",
+            merge_every=1, exchange=CHOOSING,
+        ),
     )
 }  # fmt: skip
 _BUILT_IN.update(METHODS)
@@ -204,6 +214,7 @@ READERS: dict[str, Callable[[Method], bool]] = {
     "rho": lambda method: method.local_gradient is flat_gradient,
     "steps_taken": lambda method: method.takes_step is sporadic_step,
     "links_used": lambda method: method.exchange is not None and method.exchange.links in (both_ways, one_way),
+    "partners": lambda method: method.exchange is not None and method.exchange.takes is greedy,
     "coordinates_sent": lambda method: method.exchange is not None and method.exchange.places is of_the_pair,
     "robust_soft": lambda method: method.sends in (Sends.SOFT, Sends.TOP_K),
     "exam": lambda method: method.sends is not Sends.NOTHING,

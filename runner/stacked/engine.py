@@ -306,7 +306,7 @@ class Stacked:
         """Merge; False where it was not completed."""
         self.merged_at = r
         parameters, there = self.lies.contributed(r, self.stack.contributions()), graph.there
-        average, kept = averages(parameters, graph, self.federation, self.topology, r, self.coded)
+        average, kept = averages(parameters, graph, self.federation, self.topology, r, self.coded, self.stack.own_loss)
         if average is None or not torch.isfinite(average.sum()):
             # Nodes would refuse each other's vectors one by one. Here all peers merge, or none.
             log.warning("merge of round %d not completed: parameters are not finite", r)

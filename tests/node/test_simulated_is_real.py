@@ -35,6 +35,7 @@ async def test_same_bits_and_same_bytes(
         ("dspodfl", {"topology": "gossip-k:2", "degree": 4}),
         ("pame", {"topology": "mesh", "coordinates_sent": 0.3}),
         ("pame", {"topology": "ring", "robust_merge": "clip"}),
+        ("dpfl", {"topology": "ring", "partition": "dirichlet:0.1"}),
         ("spod-gt", {"topology": "mesh"}),
         ("spod-gt", {"topology": "gossip", "degree": 4}),
     ],

@@ -109,7 +109,7 @@ def test_every_method_on_every_graph(method: str, graph: dict[str, Any]) -> None
         {"topology": "gossip-k:2", "hops": 2, "nodes": 9},
         {"topology": "one-peer-exponential", "hops": 3, "nodes": 4},
         {"topology": "mesh", "hops": 3},
-        {"topology": "satellites:2,1500,3", "nodes": 12, "hops": 2, "method": "feddf"},
+        {"topology": "satellites:2x1500x3", "nodes": 12, "hops": 2, "method": "feddf"},
         {"merge_precision": "bfloat16"},
         {"merge_precision": "int8"},
         {"merge_precision": "int8", "topology": "ring"},

@@ -17,7 +17,7 @@ def test_one_plane_is_a_ring_where_each_sees_the_next_only() -> None:
     """Ten satellites in a plane are 36 degrees apart: the line between two comes as near as (R + h) cos 18 degrees to
     the centre. At 550 km that is 6,582 km, above the 6,451 of Earth and atmosphere; over two places it is 5,599."""
     assert 6921 * math.cos(math.radians(18)) > 6451 > 6921 * math.cos(math.radians(36))
-    graph = build("satellites:1,550,4", names(10))
+    graph = build("satellites:1x550x4", names(10))
     for r in range(1, 6):
         assert graph.neighbours("node-0", r) == ("node-1", "node-9")
         assert graph.degrees(r) == (2,) * 10
@@ -33,7 +33,7 @@ def test_a_link_is_as_long_as_can_be_seen() -> None:
 
 
 def test_planes_cross_and_part_and_the_orbit_repeats() -> None:
-    graph = build("satellites:4,1200,12", names(32))
+    graph = build("satellites:4x1200x12", names(32))
     assert graph.varies and graph.period == 12
     seen = [graph.neighbours("node-0", r) for r in range(1, 25)]
     assert seen[:12] == seen[12:] and len(set(seen)) > 1
@@ -43,13 +43,13 @@ def test_planes_cross_and_part_and_the_orbit_repeats() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("satellites:3", "accepted are three whole numbers, PLANES,KM,ROUNDS"),
-        ("satellites:3,x,5", "accepted are three whole numbers, PLANES,KM,ROUNDS"),
-        ("satellites:5,550,5", "satellites:5,550,5 of 12: the number of members must be a multiple of the planes, 5"),
-        ("satellites:0,550,5", "must be a multiple of the planes, 0"),
-        ("satellites:1,80,5", "the altitude must be above 80 km, and the rounds from 1"),
-        ("satellites:1,550,0", "the altitude must be above 80 km, and the rounds from 1"),
-        ("satellites:2,200,3", "not connected: there is no path"),
+        ("satellites:3", "accepted are three whole numbers, PLANESxKMxROUNDS"),
+        ("satellites:3xkmx5", "accepted are three whole numbers, PLANESxKMxROUNDS"),
+        ("satellites:5x550x5", "satellites:5x550x5 of 12: the number of members must be a multiple of the planes, 5"),
+        ("satellites:0x550x5", "must be a multiple of the planes, 0"),
+        ("satellites:1x80x5", "the altitude must be above 80 km, and the rounds from 1"),
+        ("satellites:1x550x0", "the altitude must be above 80 km, and the rounds from 1"),
+        ("satellites:2x200x3", "not connected: there is no path"),
         ("satellites", "is unknown; accepted: "),
     ],
 )

@@ -41,6 +41,9 @@ Weights = Callable[["Exchange", Federation, "Topology", str, int, Sequence[str]]
 # (own run [n], its weight, what came) -> the run after the merge [n].
 Mix = Callable[[np.ndarray, float, Sequence[Heard]], np.ndarray]
 
+# (own and what came [1 + k, W], own loss of parameters [W], federation) -> the parameters after the merge [W].
+Takes = Callable[["Tensor", "Callable[[Tensor], float]", Federation], "Tensor"]
+
 
 def weighted(own: np.ndarray, weight: float, heard: Sequence[Heard]) -> np.ndarray:
     """The weighted sum of whole runs."""
@@ -61,6 +64,7 @@ class Exchange:
     places: Places | None = None  # None: every value travels
     gives: "Callable[[Any, Tensor], Tensor]" = parameters_alone  # (merge step, parameters [..., W]) -> [..., V W]
     vectors: int = 1  # V
+    takes: "Takes | None" = None  # where the vectors that came are not mixed run by run
     keeps_total: bool = False  # the sum of a vector over all peers must stay: nothing may be bounded or left out
 
 

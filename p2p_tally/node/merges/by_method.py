@@ -38,6 +38,7 @@ class ByMethod:
         takers = [NodeName(peer) for peer in tells(exchange, settings, graph, name, round) if peer in there]
         robust = bounded(exchange, settings, graph, round)
         result = np.empty_like(vector)
+        whole = {peer: np.empty_like(vector) for peer in givers} if exchange.takes is not None else {}
         cut = list(pieces(len(vector) // exchange.vectors, exchange.vectors, runs))
         for step in range(len(cut) + 1):
             for piece in cut[step : step + 1]:
@@ -50,8 +51,14 @@ class ByMethod:
                 came = await exchanged.collect(Stage.VECTOR, step - 1, owed, read_plain)
                 givers = list(came)
                 if robust or not exchanged.broken:
-                    result[piece.run] = mixed(exchange, settings, graph, name, round, piece, vector, came, robust)
-        return FAILED if exchanged.broken and not robust else Merged(result)
+                    heard = heard_of(exchange, settings, graph, name, round, piece, vector, came, robust)
+                    if exchange.takes is None:
+                        result[piece.run] = mixed(exchange, settings, graph, name, round, piece, vector, heard)
+                    for peer in whole.keys() & heard.keys():
+                        whole[peer][piece.run] = heard[peer].values
+        if exchanged.broken and not robust:
+            return FAILED
+        return Merged(result if exchange.takes is None else np.stack([vector, *(whole[peer] for peer in givers)]))
 
     def _of(self, vector: np.ndarray, piece: Piece, sender: str, receiver: str, round: int) -> np.ndarray:
         return chosen(self._exchange, self._federation, vector[piece.run], piece, sender, receiver, round)
@@ -73,7 +80,7 @@ def chosen(
     return values
 
 
-def mixed(
+def heard_of(
     exchange: Exchange,
     federation: Federation,
     topology: Topology,
@@ -83,8 +90,8 @@ def mixed(
     vector: np.ndarray,
     came: dict[NodeName, np.ndarray],
     robust: bool,
-) -> np.ndarray:
-    """A run after the merge, from a member's own contribution [V W] and what came of the run."""
+) -> dict[NodeName, Heard]:
+    """What came of a run to a member that contributed `vector` [V W], with weights; if `robust`, within bounds."""
     own = vector[piece.run]
     weights = exchange.weights(exchange, federation, topology, name, round, list(came))[piece.vector]
     places = {
@@ -94,5 +101,19 @@ def mixed(
     values = list(came.values())
     if robust:
         values = nearer_half([own if places[peer] is None else own[places[peer]] for peer in came], values)
-    heard = [Heard(part, places[peer], weights[peer]) for peer, part in zip(came, values, strict=True)]
-    return exchange.mix(own, weights[name], heard)
+    return {peer: Heard(part, places[peer], weights[peer]) for peer, part in zip(came, values, strict=True)}
+
+
+def mixed(
+    exchange: Exchange,
+    federation: Federation,
+    topology: Topology,
+    name: str,
+    round: int,
+    piece: Piece,
+    vector: np.ndarray,
+    heard: dict[NodeName, Heard],
+) -> np.ndarray:
+    """A run after the merge, from a member's own contribution [V W] and what it heard of the run."""
+    weights = exchange.weights(exchange, federation, topology, name, round, list(heard))[piece.vector]
+    return exchange.mix(vector[piece.run], weights[name], list(heard.values()))

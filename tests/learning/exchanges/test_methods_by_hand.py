@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from p2p_tally.config import Federation
+from p2p_tally.learning.data import Arrays
+from p2p_tally.learning.exchanges.dpfl import greedy
 from p2p_tally.learning.exchanges.dspodfl import SPORADIC
 from p2p_tally.learning.exchanges.exchange import Exchange, Heard
 from p2p_tally.learning.exchanges.gflat import Uphill, flat_gradient
+from p2p_tally.learning.exchanges.own_loss import own_loss
 from p2p_tally.learning.exchanges.pame import PARTIAL, mean_of_what_came
 from p2p_tally.learning.exchanges.spod_gt import TRACKING, Tracker
 from p2p_tally.runner.stacked.by_method import mixed_by_method
@@ -168,3 +171,37 @@ def test_over_all_links_of_a_mesh_tracking_is_averaging() -> None:
         result = merged(everyone, "mesh", [p.gives(m).tolist() for p, m in zip(peers, models, strict=True)])
         for peer, row in zip(peers, result, strict=True):
             torch.testing.assert_close(peer.step(torch.tensor(row)), mean, rtol=1e-4, atol=1e-5)
+
+
+# --- DPFL: the loss is (w - 2)^2
+
+
+def test_dpfl_adds_the_neighbour_that_helps_most_until_none_does() -> None:
+    """Alone at 0 the loss is 4. With 4 the mean is 2, of loss 0; with 10 it is 5, of loss 9. With both it is 14/3:
+    worse than with 4 alone. Where nothing helps, or nobody may be chosen, a peer keeps its own."""
+
+    def loss(w: Tensor) -> float:
+        return float((w - 2) ** 2)
+
+    def found(rows: list[float], partners: int = 3) -> float:
+        return float(greedy(torch.tensor(rows)[:, None], loss, Federation(partners=partners)))
+
+    assert found([0.0, 10.0, 4.0]) == 2.0
+    assert found([0.0, 10.0, 4.0], partners=0) == 0.0
+    assert found([2.0, 10.0, 4.0]) == 2.0
+    assert found([0.0]) == 0.0
+    assert found([0.0, float("nan"), 4.0]) == 2.0
+    # 3.6 helps more than 3 (a mean of 1.8); with 3 too it is 2.2, no better. With 2 it is 1.87.
+    assert found([0.0, 3.6, 3.0], partners=2) == pytest.approx(1.8)
+    assert found([0.0, 3.6, 3.0, 2.0], partners=2) == pytest.approx((3.6 + 2.0) / 3)
+
+
+def test_own_loss_is_that_of_ones_own_examples_and_leaves_the_model_alone() -> None:
+    """Two classes, one input: with weights (0, 1) and no bias the logits of x = 1 are (0, 1), of loss log(1 + e) for
+    class 0 and log(1 + 1/e) for class 1."""
+    model = torch.nn.Linear(1, 2, bias=False)
+    before = model.weight.detach().clone()
+    examples = Arrays(torch.ones(2, 1), torch.tensor([0, 1]))
+    loss = own_loss(model, examples, lambda x: x, torch.device("cpu"))
+    assert loss(torch.tensor([0.0, 1.0])) == pytest.approx((np.log(1 + np.e) + np.log(1 + 1 / np.e)) / 2)
+    assert torch.equal(model.weight, before) and model.training

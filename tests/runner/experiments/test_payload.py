@@ -126,6 +126,7 @@ def test_what_rounded_probabilities_send() -> None:
         {"method": "dspodfl", "merge_every": 1, "topology": "ring"},  # each merge draws its links anew
         {"method": "pame", "merge_every": 1, "coordinates_sent": 0.07},
         {"method": "spod-gt", "merge_every": 2, "links_used": 0.3},
+        {"method": "dpfl", "topology": "ring"},
     ],
     ids=str,
 )

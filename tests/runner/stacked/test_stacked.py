@@ -120,6 +120,7 @@ def test_a_sparse_graph_agrees(method: str) -> None:
         {"method": "dspodfl", "topology": "gossip-k:3", "nodes": 6, "merge_every": 1, "robust_merge": "clip"},
         {"method": "pame", "topology": "star", "merge_every": 1},
         {"method": "spod-gt", "topology": "matchings", "merge_every": 1},
+        {"method": "dpfl", "topology": "star", "robust_merge": "clip", "partners": 1},
         {"method": "rcfd", "top_k": 1},
         {"ballot": "coded", "topology": "gossip", "nodes": 6},
         {"ballot": "packed", "topology": "matchings"},
