@@ -125,7 +125,7 @@ class Node:
 
         self.step.begin_round(r)
         self.position.begin_round()
-        await self.compute(self.learner.train)
+        await self.compute(self.learner.train, r)
         watch.lap("train")
 
         now, weights = channel(self.federation, r, self.position.warmup), None

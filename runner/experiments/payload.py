@@ -71,7 +71,7 @@ def _sent(traffic: Traffic) -> int:
     known: dict[object, int] = {}
     total = 0
     for r, said, merge in traffic.planned():
-        alike = traffic.topology.phase(r), bool(said), merge, traffic.topology.newcomers(r)
+        alike = traffic.alike(r), bool(said), merge, traffic.topology.newcomers(r)
         if alike not in known:
             known[alike] = payload(traffic.round(r, said, merge))
         total += known[alike]

@@ -147,7 +147,7 @@ class Stacked:
         there = graph.there  # [N]
         handed = self._hand_over(r)
 
-        self.stack.each(lambda block: block.train(_some(there[block.rows])) if there[block.rows].any() else None)
+        self.stack.each(lambda block: block.train(r, _some(there[block.rows])) if there[block.rows].any() else None)
         watch.lap("train")
 
         now = Channels.of(self.federation, r, self.opened, there)
@@ -305,12 +305,13 @@ class Stacked:
     def _merge(self, graph: Neighbourhoods, r: int) -> bool:
         """Merge; False where it was not completed."""
         self.merged_at = r
-        parameters, there = self.lies.contributed(r, self.stack.parameters), graph.there
-        average, kept = averages(parameters, graph, self.federation, self.topology, r, self.coded)
+        parameters, there = self.lies.contributed(r, self.stack.contributions()), graph.there
+        average, kept = averages(parameters, graph, self.federation, self.topology, r, self.coded, self.stack.own_loss)
         if average is None or not torch.isfinite(average.sum()):
             # Nodes would refuse each other's vectors one by one. Here all peers merge, or none.
             log.warning("merge of round %d not completed: parameters are not finite", r)
             return False
+        average = self.lies.taken(average)
         self.stack.each(
             lambda block: block.merge(average[block.rows] if len(average) > 1 else average, _some(there[block.rows]))
         )
