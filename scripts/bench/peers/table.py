@@ -50,8 +50,8 @@ def table(rows: Sequence[Row | Failed], bare: Sequence[Mapping[str, Any]]) -> st
     learned = {mark["round"]: mark["accuracy"] for mark in bare}
     loop = make_row("", 0.0, bare, 0.0)
     lines = [
-        "| system | a round, s | × bare loop | processor, s | start-up, s | memory, MB | loopback, kB a round | own count, kB a round "
-        "| rounds | accuracy, % | of the bare loop, % |",
+        "| system | a round, s | × bare loop | processor, s a round | start-up, s | memory, MB | loopback, kB a round "
+        "| own count, kB a round | rounds | accuracy, % | of the bare loop, % |",
         "| --- " + "| ---: " * 10 + "|",
     ]
     for row in rows:
