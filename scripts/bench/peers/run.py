@@ -27,7 +27,7 @@ from table import Failed, Row, make_row, table
 from watching import namespaces_work, watch
 
 MINUTES = 15
-LIMIT = 200.0  # seconds for one system
+LIMIT = 240.0  # seconds for one system
 
 
 @dataclass(frozen=True)
