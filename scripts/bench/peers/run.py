@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +74,13 @@ def measure(system: System, data: Path, limit: float, keep: Path | None) -> tupl
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     row = make_row(system.shown, watched.began, watched.marks, watched.memory)
+    if watched.code == 0 and isinstance(row, Row):
+        return row, watched.marks
+    ended = f"its time of {limit:.0f} s was over" if watched.code is None else f"it ended with code {watched.code}"
+    print(f"{system.shown}: {ended}; its last lines:\n{watched.last_words}", file=sys.stderr, flush=True)
     if isinstance(row, Failed):
-        ended = f"its time of {limit:.0f} s was over" if watched.code is None else f"it ended with code {watched.code}"
-        print(f"{system.shown}: {ended}; its last lines:\n{watched.last_words}", file=sys.stderr, flush=True)
-        row = Failed(system.shown, f"{row.why}; {ended}")
-    return row, watched.marks
+        return Failed(system.shown, f"{row.why}; {ended}"), watched.marks
+    return replace(row, system=f"{system.shown} ({ended})"), watched.marks
 
 
 def _sockets(folder: str, names: list[str]) -> set[str]:
@@ -88,10 +90,12 @@ def _sockets(folder: str, names: list[str]) -> set[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=list(SYSTEMS), help="may be repeated")
-    parser.add_argument("--keep", type=Path, help="a folder for the logs and marks of each system")
+    parser.add_argument("--keep", type=Path, help="a new folder for the logs and marks of each system")
     arguments = parser.parse_args()
     if not namespaces_work():
         parser.error("needs Linux with unshare (util-linux) and ip (iproute2), and the right to make namespaces")
+    if arguments.keep and arguments.keep.exists():
+        parser.error(f"--keep {arguments.keep}: exists already; accepted is the name of a new folder")
     names = arguments.only or list(SYSTEMS)
     rows: list[Row | Failed] = []
     bare: list[dict[str, Any]] = []
