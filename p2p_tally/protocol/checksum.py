@@ -32,4 +32,5 @@ def _row(data: bytes) -> bytes | memoryview:
     total: np.ndarray = np.add.reduce(np.frombuffer(data, "<u8", whole * ROW // 8).reshape(whole, ROW // 8))
     if len(data) > whole * ROW:
         total += np.frombuffer(data[whole * ROW :].ljust(ROW, b"\0"), "<u8")
-    return memoryview(total.astype("<u8", copy=False))
+    summed: memoryview = total.astype("<u8", copy=False).data
+    return summed
