@@ -24,7 +24,7 @@ def checksum(round: int, stage: int, part: int, data: bytes) -> bytes:
     return struct.pack("<I", zlib.crc32(_row(data), where))
 
 
-def _row(data: bytes) -> bytes | np.ndarray:
+def _row(data: bytes) -> bytes | memoryview:
     """The sum of all rows, as numbers of 8 bytes, little-endian, modulo 2^64. One row is its own sum."""
     if len(data) <= ROW:
         return data
@@ -32,4 +32,5 @@ def _row(data: bytes) -> bytes | np.ndarray:
     total: np.ndarray = np.add.reduce(np.frombuffer(data, "<u8", whole * ROW // 8).reshape(whole, ROW // 8))
     if len(data) > whole * ROW:
         total += np.frombuffer(data[whole * ROW :].ljust(ROW, b"\0"), "<u8")
-    return total.astype("<u8", copy=False)
+    summed: memoryview = total.astype("<u8", copy=False).data
+    return summed
