@@ -19,6 +19,7 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.ids import digest
 from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import Answer, histogram, mean_soft_label, mean_top_k
+from p2p_tally.learning.knowledge.cronus import filtered_mean
 from p2p_tally.learning.merging import MergeStep, outer_nesterov, replace
 from p2p_tally.learning.related_targets import majority, mean_of_confident, sharpened
 from p2p_tally.own_objects import fingerprint, import_object
@@ -142,6 +143,11 @@ METHODS: dict[str, Method] = {
         Method(
             "idkd", "IDKD: mean of the soft labels of those peers that are confident", colour="#999933",
             sends=Sends.SOFT, answer=soft_labels, target=mean_of_confident,
+            learns_from_probes=True, waits=True, merge_every=0,
+        ),
+        Method(
+            "cronus", "Cronus: mean of the peers' soft labels without those furthest out", colour="#117733",
+            sends=Sends.SOFT, answer=soft_labels, target=filtered_mean,
             learns_from_probes=True, waits=True, merge_every=0,
         ),
         Method(

@@ -53,7 +53,7 @@ def test_the_engines_agree_on_exams(options: dict[str, object]) -> None:
     assert exact.summary()["distrusted"] == stacked.summary()["distrusted"]
 
 
-@pytest.mark.parametrize("method", ["fedmd", "rcfd", "dsfl", "idkd", "feddf"])
+@pytest.mark.parametrize("method", ["fedmd", "rcfd", "dsfl", "idkd", "cronus", "feddf"])
 def test_the_engines_agree_on_trimmed_soft_labels(method: str) -> None:
     assert_alike(*summaries(with_liars("flip:1", method=method, robust_soft="trim:1", merge_every=None)))
 
