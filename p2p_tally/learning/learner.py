@@ -29,6 +29,7 @@ from p2p_tally.learning.parameters import FlatParameters
 from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.saved.file import model_bytes
 from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
+from p2p_tally.learning.subjects import subject_of
 from p2p_tally.learning.voting.skew import local_loss
 from p2p_tally.learning.voting.voter import Voter
 
@@ -95,6 +96,7 @@ class Learner:
         self.voter = Voter(federation, classes, self.device, exam)
         self._local_loss = local_loss(private, classes, federation.balance, self.device)
         self.batches = torch.Generator().manual_seed(batch_seed(federation.seed, name))
+        self._subject = subject_of(federation, probes, private, classes, self.batches)
         self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
 
     def _adamw(self) -> FlatAdamW:
@@ -116,15 +118,16 @@ class Learner:
             self._step(loss, self.optimiser, self.anchor)
 
     def vote(self, round: int) -> Answer:
-        """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
+        """This node's answer for the probes of a round, or for the classes. The forward pass is kept for `distill`."""
         self.voter.examine(round, self.log_probabilities)
-        seen, _ = self._look_at_probes(round)
+        seen, _ = self._look(round)
         return self.answer(round, self.voter.calibrated(seen.detach()))
 
     def answer(self, round: int, logits: Tensor) -> Answer:  # noqa: ARG002 - for those who answer otherwise
         """What these logits [P, C] make this node answer. Where nothing is sent, votes: for the record only."""
         answer = self.method.answer or votes
-        return answer(logits, self.federation)
+        assert self._seen is not None, "an answer follows a look"
+        return self._subject.answer(answer(logits, self.federation), self._seen[1])
 
     def _seed_dropout(self) -> None:
         """Seed torch's global generator from this node's own: modules such as dropout draw from the global one."""
@@ -133,10 +136,10 @@ class Learner:
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
-    def _look_at_probes(self, round: int) -> tuple[Tensor, Tensor | None]:
-        """Logits [P, C] and labels [P] of a round's probes."""
+    def _look(self, round: int) -> tuple[Tensor, Tensor | None]:
+        """Logits [P, C] and labels [P] of the examples that a round's answers are made of."""
         self._seed_dropout()
-        x, labels = self._on_device(self.probes.sample(round))
+        x, labels = self._on_device(self._subject.sample(round))
         logits = self.model(self.normalise(x)).flatten(0, -2)  # [P, C]
         self._seen = logits, None if labels is None else labels.flatten()
         return self._seen
@@ -144,19 +147,19 @@ class Learner:
     def distill(
         self, round: int, answers: Sequence[Answer], channel: Channel, weights: np.ndarray | None = None
     ) -> None:
-        """One step on the probes of a round towards the answers at hand, own included, in the order of names.
+        """One step on what was looked at, towards the answers at hand, own included, in the order of names.
 
         `weights` [N] or [N, P]: see consensus.py; None: all answers count the same.
         """
         if self.method.distils_merged:
-            self._look_at_probes(round)  # the merge has changed the model since it voted
+            self._look(round)  # the merge has changed the model since it voted
         assert self._seen is not None, "distill follows vote"
         logits, labels = self._seen
         self._seen = None
         loss = distillation_loss(
             logits,
             labels,
-            self._target(answers, weights) if channel.speaks else None,
+            self._subject.rows(self._target(answers, weights), labels) if channel.speaks else None,
             label_weight=channel.label,
             consensus_weight=channel.consensus,
             disagreement_weight=self.federation.disagreement_weight if self.method.weighs_disagreement else 0.0,

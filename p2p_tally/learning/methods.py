@@ -20,6 +20,7 @@ from p2p_tally.ids import digest
 from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import Answer, histogram, mean_soft_label, mean_top_k
 from p2p_tally.learning.knowledge.cronus import filtered_mean
+from p2p_tally.learning.knowledge.fd import mean_of_holders
 from p2p_tally.learning.merging import MergeStep, outer_nesterov, replace
 from p2p_tally.learning.related_targets import majority, mean_of_confident, sharpened
 from p2p_tally.own_objects import fingerprint, import_object
@@ -32,12 +33,18 @@ _COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 
 class Sends(StrEnum):
-    """What a node sends for each probe. The wire format and the byte formulas follow from it."""
+    """What a node sends for each probe, or for each class. The wire format and the byte formulas follow from it."""
 
     NOTHING = "nothing"
     VOTES = "votes"  # one class
     TOP_K = "top-k"  # --top-k classes and their probabilities, which sum to 1
     SOFT = "soft"  # the probabilities of all C classes
+    SOFT_BY_CLASS = "soft-by-class"  # for each class: how many own examples, and their mean probabilities
+
+    @property
+    def by_class(self) -> bool:
+        """Whether it is about the classes, by own examples, and not about probes: see subjects.py."""
+        return self is Sends.SOFT_BY_CLASS
 
 
 def _shown(default: str) -> Any:
@@ -56,7 +63,7 @@ class Method:
     sends: Sends = Sends.NOTHING
     answer: "Callable[[Tensor, Federation], Answer] | None" = None  # logits [..., P, C] -> what is sent
     target: Callable[..., np.ndarray] | None = None  # (answers, classes, federation, weights) -> [P, C]: consensus.py
-    learns_from_probes: bool = False  # takes a step on the probes of a round
+    learns_from_probes: bool = False  # takes a step on the probes of a round, or on what its answers are about
     waits: bool = False  # channel and merges begin after the warm-up
     alpha: float | None = None  # fixed weight of the probes' labels; None: --alpha
     weighs_disagreement: bool = False  # reads --disagreement-weight
@@ -151,6 +158,11 @@ METHODS: dict[str, Method] = {
             learns_from_probes=True, waits=True, merge_every=0,
         ),
         Method(
+            "fd", "FD: for each class the mean soft label of the peers' own examples of it", colour="#88CCEE",
+            sends=Sends.SOFT_BY_CLASS, answer=soft_labels, target=mean_of_holders,
+            learns_from_probes=True, waits=True, merge_every=0,
+        ),
+        Method(
             "diloco", "the mean parameter change drives an outer Nesterov step", colour="#009E73",
             merge_step=outer_nesterov, common_start=True,
         ),
@@ -178,7 +190,7 @@ READERS: dict[str, Callable[[Method], bool]] = {
     "outer_momentum": lambda method: method.merge_step is outer_nesterov,
     "disagreement_weight": lambda method: method.weighs_disagreement,
     "robust_soft": lambda method: method.sends in (Sends.SOFT, Sends.TOP_K),
-    "exam": lambda method: method.sends is not Sends.NOTHING,
+    "exam": lambda method: method.sends is not Sends.NOTHING,  # by class it is refused
     "inverse_agreement": lambda method: method.target is histogram,
 }
 

@@ -111,6 +111,15 @@ class Block:
             return self._seen
         return self._calibration.calibrated(self._seen.mT).mT
 
+    def look_at_own(self, count: int, looking: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
+        """The same on so many examples of each peer's own, which those `looking` draw; with their labels [n, P]."""
+        self._draws.seed(looking)
+        drawn = torch.zeros(len(self), 1, count, dtype=torch.int64)
+        self._draws.batches(looking, drawn)
+        x, y = self._take(drawn[:, 0])
+        self._seen = self.model.logits(self._input(x))
+        return self._seen, y.flatten(1).to(self._seen.device)
+
     def distill(self, target: Tensor, taking: Sequence[int] | None = None) -> None:
         """One step towards target rows [n, P, C], or [1, P, C], of those that are `taking` it."""
         assert self._seen is not None, "distill follows look"
@@ -207,6 +216,11 @@ class Block:
         lead = x.dim() - len(self.task.input_shape)
         normal = self.task.normalise(x.flatten(0, lead - 1))
         return normal.view(*x.shape[:lead], *normal.shape[1:])
+
+
+def some(chosen: np.ndarray) -> Sequence[int] | None:
+    """The chosen rows; None for all of them."""
+    return None if chosen.all() else np.flatnonzero(chosen).tolist()
 
 
 def batches_of(shards: Sequence[Examples]) -> Batches:

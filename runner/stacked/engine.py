@@ -9,7 +9,7 @@ where merges are coded about three more.
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.simulation.checkpoints import EngineState
 from p2p_tally.runner.stacked.answers import Answers
 from p2p_tally.runner.stacked.batched_model import layers_of
+from p2p_tally.runner.stacked.block import some
 from p2p_tally.runner.stacked.channels import NOT_YET, Channels, waiting
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
 from p2p_tally.runner.stacked.lies import StackedLies
@@ -147,7 +148,7 @@ class Stacked:
         there = graph.there  # [N]
         handed = self._hand_over(r)
 
-        self.stack.each(lambda block: block.train(_some(there[block.rows])) if there[block.rows].any() else None)
+        self.stack.each(lambda block: block.train(some(there[block.rows])) if there[block.rows].any() else None)
         watch.lap("train")
 
         now = Channels.of(self.federation, r, self.opened, there)
@@ -243,8 +244,7 @@ class Stacked:
 
     def _look(self, r: int, voting: np.ndarray) -> list[Tensor]:
         self.answers.examine(r, voting)
-        x, _ = self.task.probes.sample(r)
-        return self.lies.answered(r, self.stack.each(lambda block: block.look(x, _some(voting[block.rows]))))
+        return self.lies.answered(r, self.answers.subject.look(r, voting))
 
     def _with_votes(self, graph: Neighbourhoods, now: Channels, speaking: np.ndarray, logits: list[Tensor]) -> Channels:
         """The channels with the votes that each peer has. Some are below the quorum while an opening spreads, and where
@@ -262,7 +262,7 @@ class Stacked:
         target = self.answers.target(r, consensus, now)
         self.stack.each(
             lambda block: (
-                block.distill(target[block.rows] if len(target) > 1 else target, _some(taking[block.rows]))
+                block.distill(target[block.rows] if len(target) > 1 else target, some(taking[block.rows]))
                 if taking[block.rows].any()
                 else None
             )
@@ -312,13 +312,8 @@ class Stacked:
             log.warning("merge of round %d not completed: parameters are not finite", r)
             return False
         self.stack.each(
-            lambda block: block.merge(average[block.rows] if len(average) > 1 else average, _some(there[block.rows]))
+            lambda block: block.merge(average[block.rows] if len(average) > 1 else average, some(there[block.rows]))
         )
         if self.coded is not None and kept is not None:
             self.coded.settle(self.stack.parameters[int(there.argmax())], kept, there)
         return True
-
-
-def _some(chosen: np.ndarray) -> Sequence[int] | None:
-    """The chosen rows; None for all of them."""
-    return None if chosen.all() else np.flatnonzero(chosen).tolist()

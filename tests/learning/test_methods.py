@@ -29,12 +29,12 @@ def test_what_only_some_methods_do() -> None:
     assert those("common_start") == {"diloco"}
     assert those("weighs_disagreement") == {"tally"}
     assert METHODS.keys() - those("merges") == {"local"}
-    assert those("waits") == {"tally", "no-consensus", "fedmd", "rcfd", "fedct", "dsfl", "idkd", "cronus"}
+    assert those("waits") == {"tally", "no-consensus", "fedmd", "rcfd", "fedct", "dsfl", "idkd", "cronus", "fd"}
 
 
 def test_who_learns_from_probes() -> None:
     learning = {name for name, row in METHODS.items() if row.learns_from_probes}
-    assert learning == {"tally", "no-consensus", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd", "cronus"}
+    assert learning == {"tally", "no-consensus", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd", "cronus", "fd"}
     # Whoever sends answers learns from them; learning from labels alone needs no channel.
     assert {name for name, row in METHODS.items() if row.sends is not Sends.NOTHING} == learning - {"no-consensus"}
     assert {name for name, row in METHODS.items() if row.target is not None} == learning - {"no-consensus"}

@@ -16,6 +16,8 @@ PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10  # of the perceptron for digits
     [
         ({"method": "cronus", "nodes": 5, "topology": "mesh"}, 4 * 16 * 10),
         ({"method": "cronus", "topology": "ring"}, 4 * 16 * 10),
+        ({"method": "fd", "nodes": 5, "topology": "mesh", "probe_labels": "hidden"}, 4 * 10 * (1 + 10)),
+        ({"method": "fd", "topology": "ring", "model": "mlp:8,mlp:16x2"}, 4 * 10 * (1 + 10)),
     ],
     ids=str,
 )
