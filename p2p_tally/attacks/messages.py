@@ -58,4 +58,4 @@ def _next_class(answer: Answer, ballots: BallotFormat) -> Answer:
         return (answer[0] + 1) % ballots.classes, answer[1]
     if answer.ndim == 1:
         return (answer + 1) % ballots.symbols
-    return np.roll(answer, 1, 0 if ballots.form == "soft-by-class" else -1)  # a table has a row for each class
+    return np.roll(answer, 1, 0 if ballots.form.endswith("by-class") else -1)  # a table has a row for each class

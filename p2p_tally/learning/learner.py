@@ -20,6 +20,7 @@ from p2p_tally.learning.answers import votes
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise, batch_seed
 from p2p_tally.learning.data.probes import ProbePool
+from p2p_tally.learning.exposed import feature_width, outputs_of
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import ProbeStatistics, training_mode
@@ -29,6 +30,7 @@ from p2p_tally.learning.parameters import FlatParameters
 from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.saved.file import model_bytes
 from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
+from p2p_tally.learning.state_parts import PARTS, part_of
 from p2p_tally.learning.subjects import subject_of
 from p2p_tally.learning.voting.skew import local_loss
 from p2p_tally.learning.voting.voter import Voter
@@ -82,6 +84,9 @@ class Learner:
         self.normalise = normalise or (lambda x: x)
         self.augment = augment or (lambda x, _: x)
         self.model = model
+        sends = self.method.sends
+        self.features = feature_width(model) if sends.features else 0  # how many are sent for a class
+        self._outputs = outputs_of(model, features=sends.features)
         self.parameters = FlatParameters(model, self.device)
         self.statistics = ProbeStatistics(model, probes, evaluation_batch, lambda x: self.normalise(x.to(self.device)))
         training_mode(model)
@@ -97,7 +102,7 @@ class Learner:
         self._local_loss = local_loss(private, classes, federation.balance, self.device)
         self.batches = torch.Generator().manual_seed(batch_seed(federation.seed, name))
         self._subject = subject_of(federation, probes, private, classes, self.batches)
-        self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
+        self._seen: tuple[Tensor, Tensor | None] | None = None  # outputs and labels between vote and distill
 
     def _adamw(self) -> FlatAdamW:
         flat, settings = self.parameters, self.federation
@@ -121,7 +126,7 @@ class Learner:
         """This node's answer for the probes of a round, or for the classes. The forward pass is kept for `distill`."""
         self.voter.examine(round, self.log_probabilities)
         seen, _ = self._look(round)
-        return self.answer(round, self.voter.calibrated(seen.detach()))
+        return self.answer(round, self.voter.calibrated(self._subject.read(seen.detach())))
 
     def answer(self, round: int, logits: Tensor) -> Answer:  # noqa: ARG002 - for those who answer otherwise
         """What these logits [P, C] make this node answer. Where nothing is sent, votes: for the record only."""
@@ -137,11 +142,10 @@ class Learner:
             torch.cuda.manual_seed(seed)
 
     def _look(self, round: int) -> tuple[Tensor, Tensor | None]:
-        """Logits [P, C] and labels [P] of the examples that a round's answers are made of."""
+        """Outputs [P, O] and labels [P] for the examples that a round's answers are made of."""
         self._seed_dropout()
         x, labels = self._on_device(self._subject.sample(round))
-        logits = self.model(self.normalise(x)).flatten(0, -2)  # [P, C]
-        self._seen = logits, None if labels is None else labels.flatten()
+        self._seen = self._outputs(self.normalise(x)), None if labels is None else labels.flatten()
         return self._seen
 
     def distill(
@@ -154,18 +158,26 @@ class Learner:
         if self.method.distils_merged:
             self._look(round)  # the merge has changed the model since it voted
         assert self._seen is not None, "distill follows vote"
-        logits, labels = self._seen
+        outputs, labels = self._seen
         self._seen = None
-        loss = distillation_loss(
+        rows = self._subject.rows(self._target(answers, weights), labels) if channel.speaks else None
+        loss = (self.method.loss or self._distillation_loss)(
+            outputs, labels, rows, channel.label, channel.consensus, self.classes
+        )
+        self._step(loss, self.student, None)
+
+    def _distillation_loss(
+        self, logits: Tensor, labels: Tensor | None, rows: Tensor | None, label: float, consensus: float, _classes: int
+    ) -> Tensor:
+        return distillation_loss(
             logits,
             labels,
-            self._subject.rows(self._target(answers, weights), labels) if channel.speaks else None,
-            label_weight=channel.label,
-            consensus_weight=channel.consensus,
+            rows,
+            label_weight=label,
+            consensus_weight=consensus,
             disagreement_weight=self.federation.disagreement_weight if self.method.weighs_disagreement else 0.0,
             by_margin=self.federation.consensus_weight == "margin",
         )
-        self._step(loss, self.student, None)
 
     def _target(self, answers: Sequence[Answer], weights: np.ndarray | None) -> Tensor:
         assert self.method.target is not None, "only a method that sends answers has a channel that speaks"
@@ -305,14 +317,14 @@ class Learner:
         if kept != held:
             raise ConfigError(f"--resume: the checkpoint is of a model of {kept} parameters, this one has {held}")
         own = self.state()
-        lacking = {_part(key) for key in own.keys() - state.keys()}
+        lacking = {part_of(key) for key in own.keys() - state.keys()}
         if "outer" in lacking:  # each peer would begin with a state of its own, and they would never have one model
             raise ConfigError(
                 f"--method {self.method.name}: the checkpoint was written with a method whose merges keep no such "
                 "state; go on with that method, or begin anew with another --out"
             )
         for key, tensor in own.items():
-            if key != "generator" and not key.startswith("voter.") and _part(key) not in lacking:
+            if key != "generator" and not key.startswith("voter.") and part_of(key) not in lacking:
                 tensor.copy_(state[key])
         if self.anchor is not None and "anchor" in lacking:
             self.anchor.copy_(self.parameters.vector)
@@ -320,7 +332,7 @@ class Learner:
         if self.feedback is not None:
             self.feedback.restored()
         self.batches.set_state(state["generator"])
-        unused = {_part(key) for key in state.keys() - own.keys()}
+        unused = {part_of(key) for key in state.keys() - own.keys()}
         return [f"{PARTS[part]} begins anew" for part in sorted(lacking)] + [
             f"{PARTS[part]} is not used" for part in sorted(unused - lacking)
         ]
@@ -330,20 +342,3 @@ class Learner:
         if self.device.type == "cpu":
             return x, y
         return x.to(self.device), None if y is None else y.to(self.device)
-
-
-# The parts of a learner's state, by the first word of their keys.
-PARTS = {
-    "parameters": "the model",
-    "generator": "the draw of examples",
-    "optimiser": "the optimiser's state",
-    "student": "the optimiser of merged models",
-    "anchor": "the last merged model",
-    "outer": "the merge rule's state",
-    "feedback": "error feedback of coded merges",
-    "voter": "what was known of the voters",
-}
-
-
-def _part(key: str) -> str:
-    return key.partition(".")[0]

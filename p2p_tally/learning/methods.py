@@ -21,6 +21,7 @@ from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import Answer, histogram, mean_soft_label, mean_top_k
 from p2p_tally.learning.knowledge.cronus import filtered_mean
 from p2p_tally.learning.knowledge.fd import mean_of_holders
+from p2p_tally.learning.knowledge.fedproto import centroids, features, pulled_to_centroids
 from p2p_tally.learning.merging import MergeStep, outer_nesterov, replace
 from p2p_tally.learning.related_targets import majority, mean_of_confident, sharpened
 from p2p_tally.own_objects import fingerprint, import_object
@@ -40,11 +41,17 @@ class Sends(StrEnum):
     TOP_K = "top-k"  # --top-k classes and their probabilities, which sum to 1
     SOFT = "soft"  # the probabilities of all C classes
     SOFT_BY_CLASS = "soft-by-class"  # for each class: how many own examples, and their mean probabilities
+    FEATURES_BY_CLASS = "features-by-class"  # for each class: how many own examples, and their mean features
 
     @property
     def by_class(self) -> bool:
         """Whether it is about the classes, by own examples, and not about probes: see subjects.py."""
-        return self is Sends.SOFT_BY_CLASS
+        return self in (Sends.SOFT_BY_CLASS, Sends.FEATURES_BY_CLASS)
+
+    @property
+    def features(self) -> bool:
+        """Whether the model must say what goes into its last layer: see exposed.py."""
+        return self is Sends.FEATURES_BY_CLASS
 
 
 def _shown(default: str) -> Any:
@@ -63,6 +70,9 @@ class Method:
     sends: Sends = Sends.NOTHING
     answer: "Callable[[Tensor, Federation], Answer] | None" = None  # logits [..., P, C] -> what is sent
     target: Callable[..., np.ndarray] | None = None  # (answers, classes, federation, weights) -> [P, C]: consensus.py
+    # (outputs [..., P, O], labels [..., P], target rows [..., P, T] or None, weight of labels, weight of the consensus,
+    # classes) -> the sum over peers of their mean losses. None: the cross-entropy of objectives.py
+    loss: "Callable[..., Tensor] | None" = None
     learns_from_probes: bool = False  # takes a step on the probes of a round, or on what its answers are about
     waits: bool = False  # channel and merges begin after the warm-up
     alpha: float | None = None  # fixed weight of the probes' labels; None: --alpha
@@ -90,6 +100,8 @@ class Method:
             raise ConfigError(f"{where}: colour {self.colour!r}: accepted is #RRGGBB")
         if self.sends is not Sends.NOTHING and not (self.answer and self.target and self.learns_from_probes):
             raise ConfigError(f"{where}: a method that sends {self.sends} needs answer, target and learns_from_probes")
+        if self.sends.features and self.loss is None:
+            raise ConfigError(f"{where}: a method that sends {self.sends} needs a loss")
 
     def __str__(self) -> str:
         return self.name
@@ -160,6 +172,11 @@ METHODS: dict[str, Method] = {
         Method(
             "fd", "FD: for each class the mean soft label of the peers' own examples of it", colour="#88CCEE",
             sends=Sends.SOFT_BY_CLASS, answer=soft_labels, target=mean_of_holders,
+            learns_from_probes=True, waits=True, merge_every=0,
+        ),
+        Method(
+            "fedproto", "FedProto: for each class the mean features of the peers' own examples", colour="#DDCC77",
+            sends=Sends.FEATURES_BY_CLASS, answer=features, target=centroids, loss=pulled_to_centroids,
             learns_from_probes=True, waits=True, merge_every=0,
         ),
         Method(

@@ -22,6 +22,10 @@ class Subject(Protocol):
         """The examples of a round: inputs and labels."""
         ...
 
+    def read(self, outputs: Tensor) -> Tensor:
+        """What the method's `answer` gets, of the model's outputs [..., P, O]."""
+        ...
+
     def answer(self, given: Answer, labels: Tensor | None) -> Answer:
         """What is sent, from what the method's `answer` gives for each example."""
         ...
@@ -40,6 +44,9 @@ class Probes:
     def sample(self, round: int) -> tuple[Tensor, Tensor | None]:
         return self._pool.sample(round)
 
+    def read(self, outputs: Tensor) -> Tensor:
+        return outputs
+
     def answer(self, given: Answer, labels: Tensor | None) -> Answer:  # noqa: ARG002
         return given
 
@@ -51,8 +58,11 @@ class OwnClasses:
     """The classes: the answer is a mean for each, over as many of the peer's own examples as others look at probes. An
     example is taught by the row of its label."""
 
-    def __init__(self, private: Examples, count: int, classes: int, draw: torch.Generator) -> None:
-        """`draw`: the peer's own generator."""
+    def __init__(
+        self, private: Examples, count: int, classes: int, draw: torch.Generator, *, features: bool = False
+    ) -> None:
+        """`draw`: the peer's own generator. `features`: the means are of features, which stand before the logits."""
+        self._features = features
         self._private = private
         self._count = count
         self._classes = classes
@@ -60,6 +70,9 @@ class OwnClasses:
 
     def sample(self, round: int) -> tuple[Tensor, Tensor | None]:  # noqa: ARG002
         return self._private.take(torch.randint(len(self._private), (self._count,), generator=self._draw))
+
+    def read(self, outputs: Tensor) -> Tensor:
+        return outputs[..., : -self._classes] if self._features else outputs
 
     def answer(self, given: Answer, labels: Tensor | None) -> Answer:
         assert isinstance(given, np.ndarray) and labels is not None
@@ -83,6 +96,7 @@ def subject_of(
     federation: Federation, probes: ProbePool, private: Examples, classes: int, draw: torch.Generator
 ) -> Subject:
     """What the answers of a peer are about."""
-    if method_of(federation).sends.by_class:
-        return OwnClasses(private, federation.probes_per_round, classes, draw)
+    sends = method_of(federation).sends
+    if sends.by_class:
+        return OwnClasses(private, federation.probes_per_round, classes, draw, features=sends.features)
     return Probes(probes)

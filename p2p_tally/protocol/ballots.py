@@ -17,7 +17,7 @@ from p2p_tally.protocol.coding import decode_coded, encode_coded
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size, vote_width
 from p2p_tally.protocol.probabilities import Precision, read, rounded, width, write
 
-Form = Literal["byte", "packed", "coded", "top-k", "soft", "soft-by-class"]
+Form = Literal["byte", "packed", "coded", "top-k", "soft", "soft-by-class", "features-by-class"]
 Answer = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 
@@ -37,6 +37,7 @@ class BallotFormat:
     k: int = 1
     precision: Precision = "float32"  # of the probabilities
     abstains: bool = False  # a vote may be C: no opinion
+    features: int = 0  # how many each class has
 
     @property
     def symbols(self) -> int:
@@ -63,6 +64,8 @@ class BallotFormat:
                 return self.count * self.classes * width(self.precision)
             case "soft-by-class":
                 return table_size(self.count, self.classes)
+            case "features-by-class":
+                return table_size(self.count, self.features)
 
     @property
     def needs_labels(self) -> bool:
@@ -84,7 +87,7 @@ class BallotFormat:
         match self.form:
             case "soft":
                 return write(answer, self.precision)
-            case "soft-by-class":
+            case "soft-by-class" | "features-by-class":
                 return write_table(answer)
             case "packed":
                 return encode_packed(answer, self.symbols)
@@ -113,7 +116,9 @@ class BallotFormat:
             case "soft":
                 return read(ballot, self.precision, self.classes)
             case "soft-by-class":
-                return read_table(ballot, self.classes)
+                return read_table(ballot, self.classes, probabilities=True)
+            case "features-by-class":
+                return read_table(ballot, self.features, probabilities=False)
 
     def as_decoded(self, answer: Answer) -> Answer:
         """This answer after encoding and decoding. The sender tallies this one too, so that all tallies are equal."""

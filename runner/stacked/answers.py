@@ -21,10 +21,13 @@ from p2p_tally.node.traffic import VotesSent
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.messages import Vote
 from p2p_tally.runner.stacked.any_target import answers_of, any_target, is_batched
+from p2p_tally.runner.stacked.batched_model import slope_to_target
+from p2p_tally.runner.stacked.block import Slope
 from p2p_tally.runner.stacked.channels import Channels
 from p2p_tally.runner.stacked.judges import Judges
 from p2p_tally.runner.stacked.listeners import Listeners
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
+from p2p_tally.runner.stacked.own_loss import slope_of_loss
 from p2p_tally.runner.stacked.peers import Peers
 from p2p_tally.runner.stacked.subjects import stacked_subject
 
@@ -123,6 +126,13 @@ class Answers:
         if self._sends is Sends.SOFT and self._ballots.precision != "float32":  # rounding can make two classes equal
             return self._votes([self._distribution(part).mT for part in logits])
         return self._votes(logits)
+
+    def slope(self, r: int, consensus: Tensor | None, now: Channels) -> Slope:
+        """The gradient of what each peer learns by: a row's own loss, or the cross-entropy to a target."""
+        if self._method.loss is not None:
+            return slope_of_loss(self._method.loss, self.subject, self._task.classes, r, consensus, now)
+        target = self.target(r, consensus, now)
+        return lambda seen, rows: slope_to_target(seen, target[rows] if len(target) > 1 else target)
 
     def target(self, r: int, consensus: Tensor | None, now: Channels) -> Tensor:
         """What each peer learns from [N, P, C], by the weights of its channel; [1, P, C] where all learn the same."""

@@ -61,10 +61,10 @@ def any_target(
     A peer that hears nobody gets zeros. It learns nothing from them: it has no quorum.
     """
     assert method.target is not None
-    rows = []
-    for members, weights in heard:
-        if len(members):
-            rows.append(method.target([given[peer] for peer in members], classes, federation, weights))
-        else:
-            rows.append(np.zeros_like(method.target(given[:1], classes, federation, None)))
-    return torch.from_numpy(np.stack(rows).astype(np.float32, copy=False))
+    found = [
+        method.target([given[peer] for peer in members], classes, federation, weights) if len(members) else None
+        for members, weights in heard
+    ]
+    nothing = np.zeros_like(next(target for target in found if target is not None))  # who speaks hears itself
+    rows = np.stack([nothing if target is None else target for target in found])
+    return torch.from_numpy(rows.astype(np.float32, copy=False))

@@ -22,13 +22,15 @@ from p2p_tally.runner.stacked.batched_model import (
     Vmapped,
     layers_of,
     slope_to_labels,
-    slope_to_target,
 )
 from p2p_tally.runner.stacked.draws import Draws
 from p2p_tally.runner.stacked.rows_adamw import RowsAdamW
 from p2p_tally.runner.stacked.scratch import Scratch
 
 Batches = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+# The gradient of a loss with respect to the outputs [n, O, P] of the peers in these places among all.
+Slope = Callable[[Tensor, slice | list[int]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -111,19 +113,23 @@ class Block:
             return self._seen
         return self._calibration.calibrated(self._seen.mT).mT
 
-    def look_at_own(self, count: int, looking: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
-        """The same on so many examples of each peer's own, which those `looking` draw; with their labels [n, P]."""
+    def look_at_own(
+        self, count: int, looking: Sequence[int] | None = None, *, features: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The outputs [n, O, P] on so many examples of each peer's own, which those `looking` draw, kept for `distill`;
+        with their labels [n, P]. Outputs are logits, or with `features` these and then logits."""
         self._draws.seed(looking)
         drawn = torch.zeros(len(self), 1, count, dtype=torch.int64)
         self._draws.batches(looking, drawn)
         x, y = self._take(drawn[:, 0])
-        self._seen = self.model.logits(self._input(x))
+        logits = self.model.logits(self._input(x))
+        self._seen = self.model.with_features(logits) if features else logits
         return self._seen, y.flatten(1).to(self._seen.device)
 
-    def distill(self, target: Tensor, taking: Sequence[int] | None = None) -> None:
-        """One step towards target rows [n, P, C], or [1, P, C], of those that are `taking` it."""
+    def distill(self, slope: Slope, taking: Sequence[int] | None = None) -> None:
+        """One step on what was looked at, of those that are `taking` it."""
         assert self._seen is not None, "distill follows look"
-        self._step(slope_to_target(self._seen, target), self.student, None, taking)
+        self._step(slope(self._seen, self.rows), self.student, None, taking)
         self._seen = None
 
     def _step(

@@ -27,7 +27,7 @@ from p2p_tally.learning.schedule import (
     sends_ballots,
     sends_changes,
 )
-from p2p_tally.learning.setup import Task, make_model
+from p2p_tally.learning.setup import Task, features_of, make_model
 from p2p_tally.node.flows import flows
 from p2p_tally.node.formats import ballot_format, merge_format
 from p2p_tally.node.links.transport import Clock
@@ -85,7 +85,7 @@ class Stacked:
         self.lies = StackedLies(self.federation, self.stack.blocks)
         self.names = self.stack.names
         self.device = self.stack.device
-        self.ballots = ballot_format(self.federation, task.probes.votes_per_round, task.classes)
+        self.ballots = ballot_format(self.federation, task.probes.votes_per_round, task.classes, features_of(task))
         self.answers = Answers(task, self.stack, self.ballots)
         self.surveyor = Surveyor(task, self.stack)
         self.coded = None
@@ -259,13 +259,9 @@ class Stacked:
         taking = now.trains
         if not taking.any():
             return
-        target = self.answers.target(r, consensus, now)
+        slope = self.answers.slope(r, consensus, now)
         self.stack.each(
-            lambda block: (
-                block.distill(target[block.rows] if len(target) > 1 else target, some(taking[block.rows]))
-                if taking[block.rows].any()
-                else None
-            )
+            lambda block: block.distill(slope, some(taking[block.rows])) if taking[block.rows].any() else None
         )
 
     # --- an automatic warm-up

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from p2p_tally.errors import ConfigError
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.setup import Task
@@ -16,7 +17,7 @@ from p2p_tally.runner.stacked.peers import Peers
 
 class StackedSubject(Protocol):
     def look(self, r: int, voting: np.ndarray) -> list[Tensor]:
-        """Block by block, the logits [n, C, P] of those who are voting [N]."""
+        """Block by block, what those who are voting [N] answer by: logits [n, C, P], or features [n, D, P]."""
         ...
 
     def answers(self, given: Answer) -> Answer:
@@ -28,7 +29,7 @@ class StackedSubject(Protocol):
         ...
 
     def taught(self, consensus: Tensor, rows: Tensor | None) -> Tensor:
-        """The row of the target for each example, [n, P, C] or [1, P, C], from the targets of all, or one for all."""
+        """The row of the target for each example, [n, P, T] or [1, P, C], from the targets of all, or one for all."""
         ...
 
 
@@ -60,13 +61,20 @@ class OwnExamples:
     def __init__(self, task: Task, stack: Peers) -> None:
         self._classes = task.classes
         self._count = task.federation.probes_per_round
+        self._features = method_of(task.federation).sends.features
+        if self._features and not all(group.is_perceptron for group in stack.groups):
+            raise ConfigError(
+                f"--engine stacked: --method {task.federation.method} reads the features of perceptrons alone; "
+                f"accepted for --model {task.federation.model} is --engine exact"
+            )
         self._stack = stack
         self._labels: Tensor | None = None  # [N, P], of the last look
 
     def look(self, r: int, voting: np.ndarray) -> list[Tensor]:  # noqa: ARG002
-        seen = self._stack.each(lambda block: block.look_at_own(self._count, some(voting[block.rows])))
+        count, features = self._count, self._features
+        seen = self._stack.each(lambda block: block.look_at_own(count, some(voting[block.rows]), features=features))
         self._labels = self._stack.by_rank([labels for _, labels in seen])
-        return [logits for logits, _ in seen]
+        return [outputs[:, : -self._classes] if features else outputs for outputs, _ in seen]
 
     def answers(self, given: Answer) -> Answer:
         assert isinstance(given, np.ndarray) and self._labels is not None

@@ -18,6 +18,8 @@ PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10  # of the perceptron for digits
         ({"method": "cronus", "topology": "ring"}, 4 * 16 * 10),
         ({"method": "fd", "nodes": 5, "topology": "mesh", "probe_labels": "hidden"}, 4 * 10 * (1 + 10)),
         ({"method": "fd", "topology": "ring", "model": "mlp:8,mlp:16x2"}, 4 * 10 * (1 + 10)),
+        ({"method": "fedproto", "nodes": 5, "topology": "mesh"}, 4 * 10 * (1 + 64)),
+        ({"method": "fedproto", "topology": "ring", "model": "mlp:64,mlp:64x2"}, 4 * 10 * (1 + 64)),
     ],
     ids=str,
 )
@@ -27,5 +29,5 @@ async def test_the_bits_and_the_bytes(options: dict[str, object], ballot: int, t
     sent = sum(daemon.node.ledger.total_sent().payload for daemon in daemons) / len(daemons)
     neighbours = federation.nodes - 1 if federation.topology == "mesh" else 2
     assert sent == 6 * neighbours * ballot  # of eight rounds two are the warm-up
-    cell = Cell("one", federation, ByteFacts(classes=10, parameters=PARAMETERS), "mesh")
+    cell = Cell("one", federation, ByteFacts(classes=10, parameters=PARAMETERS, features=64), "mesh")
     assert cell_bytes(cell).sent_bytes == sent

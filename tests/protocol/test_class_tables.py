@@ -46,3 +46,22 @@ def test_any_bytes_are_a_table_or_refused(data: bytes) -> None:
     except BallotError:
         return
     assert isinstance(table, np.ndarray) and table.shape == (3, 4) and np.isfinite(table).all()
+
+
+def test_features_may_have_any_sign_and_are_bounded() -> None:
+    ballots = BallotFormat("features-by-class", 3, 3, features=5)
+    table = np.array([[2, -3, 4, 0, 1e4, -1e4], [0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]], np.float32)
+    assert len(ballots.encode(table)) == ballots.largest == 4 * 3 * (1 + 5)
+    np.testing.assert_array_equal(ballots.decode(ballots.encode(table)), table)
+    table[2, 3] = 1.1e4
+    with pytest.raises(BallotError, match="a feature out of bounds"):
+        ballots.decode(ballots.encode(table))
+    table[2] = [0, 1, 1, 1, 1, 1]
+    with pytest.raises(BallotError, match="a mean of no examples"):
+        ballots.decode(ballots.encode(table))
+
+
+def test_the_bytes_that_the_page_about_the_wire_shows() -> None:
+    table = np.array([[2, 0.5, 0.5], [0, 0, 0]], np.float32)
+    shown = "00 00 00 40 00 00 00 3f 00 00 00 3f 00 00 00 00 00 00 00 00 00 00 00 00"
+    assert BallotFormat("soft-by-class", 2, 2).encode(table) == bytes.fromhex(shown)
