@@ -11,6 +11,7 @@ _ACCEPTED: dict[str, tuple[object, ...]] = {
     "merge_when": ("clock",),
     "exam": (0,),
     "calibrate": (0.0,),
+    "soft_precision": ("float32",),
 }
 
 

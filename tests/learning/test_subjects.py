@@ -46,6 +46,10 @@ def test_own_examples_are_drawn_by_the_peers_own_generator_and_taught_by_their_l
             "--merge-when drift: the method fd answers for classes, not for probes; accepted is clock",
         ),
         (
+            {"soft_precision": "int8"},
+            "--soft-precision int8: the method fd answers for classes, not for probes; accepted is float32",
+        ),
+        (
             {"consensus_weight": "margin"},
             "--consensus-weight margin: the method fd answers for classes, not for probes; accepted is fixed",
         ),

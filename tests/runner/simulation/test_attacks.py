@@ -39,7 +39,15 @@ def test_the_engines_agree_on_what_liars_do(attack: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"topology": "ring"}, {"method": "fedmd"}, {"ballot": "coded"}, {"method": "rcfd"}]
+    "options",
+    [
+        {"topology": "ring"},
+        {"method": "fedmd"},
+        {"ballot": "coded"},
+        {"method": "rcfd"},
+        {"method": "fd"},
+        {"method": "fedproto"},
+    ],
 )
 def test_on_other_graphs_and_answers_too(options: dict[str, object]) -> None:
     assert_alike(*summaries(with_liars("flip:2,sign:1", **options)))
@@ -62,6 +70,12 @@ def test_the_engines_agree_on_trimmed_soft_labels(method: str) -> None:
 def test_lies_about_messages_end(attack: str) -> None:
     run = simulate(with_liars(attack), engine="exact")
     assert run.lines[-1].round == 8
+
+
+def test_who_answers_for_classes_cannot_copy() -> None:
+    with pytest.raises(ConfigError) as caught:
+        simulate(with_liars("copy:1", method="fd"))
+    assert str(caught.value) == "--attack copy: the method fd answers for classes, not for probes; accepted is flip"
 
 
 def test_results_are_those_of_the_honest() -> None:
