@@ -13,8 +13,8 @@ from pydantic import PlainValidator
 from p2p_tally.own_objects import import_path
 
 METHOD_NAMES = (
-    "tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd", "diloco",
-    "gflat", "dspodfl", "pame", "spod-gt", "dpfl",
+    "tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd", "cronus",
+    "fd", "fedproto", "diloco", "gflat", "dspodfl", "pame", "spod-gt", "dpfl",
 )  # fmt: skip
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
@@ -30,6 +30,9 @@ ProbeLabels = Literal["known", "hidden"]
 
 # Three bytes name at most this many classes.
 MAX_CLASSES = 1 << 24
+
+# No feature that is sent is further from 0: one value of a liar cannot make the mean of all overflow.
+LARGEST_FEATURE = 1e4
 
 _OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:NAME
 _MODELS = re.compile(r"[^,\s]+(,[^,\s]+)*")

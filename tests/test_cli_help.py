@@ -111,7 +111,7 @@ def test_a_node_has_no_topology_by_default() -> None:
     ("typed", "offered"),
     [
         ("p2p-tally simulate --merge-e", "--merge-every"),
-        ("p2p-tally simulate --method fedp", "fedprox"),
+        ("p2p-tally simulate --method dil", "diloco"),
         ("p2p-tally launch --topology hyp", "hypercube"),
         ("p2p-tally node --data cifar1", "cifar10 cifar100"),
         ("p2p-tally rep", "report"),

@@ -185,6 +185,10 @@ def check_attacks(federation: Federation, where: Place, classes: int | None = No
             raise ConfigError(
                 f"{text}: the method {federation.method} sends no answers; accepted are {_about_merges()}"
             )
+        if kind.name == "copy" and method_of(federation).sends.by_class:
+            raise ConfigError(
+                f"{text}: the method {federation.method} answers for classes, not for probes; accepted is flip"
+            )
         if kind.about is About.PARAMETERS and not _merges(federation):
             raise ConfigError(f"{text}: nothing is merged; accepted is a method that merges, and --merge-every above 0")
         if kind.name == "selfish" and (federation.merge_precision != "float32" or federation.merge_top_k):

@@ -56,4 +56,6 @@ class FalseMessages:
 def _next_class(answer: Answer, ballots: BallotFormat) -> Answer:
     if isinstance(answer, tuple):
         return (answer[0] + 1) % ballots.classes, answer[1]
-    return np.roll(answer, 1, -1) if answer.ndim == 2 else (answer + 1) % ballots.symbols
+    if answer.ndim == 1:
+        return (answer + 1) % ballots.symbols
+    return np.roll(answer, 1, 0 if ballots.form.endswith("by-class") else -1)  # a table has a row for each class

@@ -3,9 +3,10 @@
 It knows torch and calls the functions of the method's row. It knows no sockets, no clock and no other peer's model.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise, batch_seed
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.exchanges.own_loss import own_loss
+from p2p_tally.learning.exposed import feature_width, outputs_of
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import ProbeStatistics, training_mode
@@ -30,7 +32,8 @@ from p2p_tally.learning.parameters import FlatParameters, joined
 from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.saved.file import model_bytes
 from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
-from p2p_tally.learning.state_parts import PARTS, part_of
+from p2p_tally.learning.state_parts import lacking_parts, not_carried_over, part_of
+from p2p_tally.learning.subjects import subject_of
 from p2p_tally.learning.voting.skew import local_loss
 from p2p_tally.learning.voting.voter import Voter
 
@@ -84,6 +87,8 @@ class Learner:
         self.normalise = normalise or (lambda x: x)
         self.augment = augment or (lambda x, _: x)
         self.model = model
+        self.features = feature_width(model) if self.method.sends.features else 0  # how many are sent for a class
+        self._outputs = outputs_of(model, features=self.method.sends.features)
         self.parameters = FlatParameters(model, self.device)
         self.statistics = ProbeStatistics(model, probes, evaluation_batch, lambda x: self.normalise(x.to(self.device)))
         training_mode(model)
@@ -98,7 +103,8 @@ class Learner:
         self.voter = Voter(federation, classes, self.device, exam)
         self._local_loss = local_loss(private, classes, federation.balance, self.device)
         self.batches = torch.Generator().manual_seed(batch_seed(federation.seed, name))
-        self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
+        self._subject = subject_of(federation, probes, private, classes, self.batches)
+        self._seen: tuple[Tensor, Tensor | None] | None = None  # outputs and labels between vote and distill
 
     def _adamw(self) -> FlatAdamW:
         flat, settings = self.parameters, self.federation
@@ -116,9 +122,8 @@ class Learner:
                 continue
             x, y = self._on_device(self.private.take(indices))
             assert y is not None
-            self._step(
-                self._local_gradient(self.normalise(self.augment(x, self.batches)), y), self.optimiser, self.anchor
-            )
+            x = self.normalise(self.augment(x, self.batches))
+            self._step(self._local_gradient(x, y), self.optimiser, self.anchor)
 
     def _local_gradient(self, x: Tensor, y: Tensor) -> list[Tensor]:
         """In one piece or several."""
@@ -132,15 +137,16 @@ class Learner:
         return [rule(lambda: joined(here()), flat.vector[None], self.merge_step.state, self.federation)]
 
     def vote(self, round: int) -> Answer:
-        """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
+        """This node's answer for the probes of a round, or for the classes. The forward pass is kept for `distill`."""
         self.voter.examine(round, self.log_probabilities)
-        seen, _ = self._look_at_probes(round)
-        return self.answer(round, self.voter.calibrated(seen.detach()))
+        seen, _ = self._look(round)
+        return self.answer(round, self.voter.calibrated(self._subject.read(seen.detach())))
 
     def answer(self, round: int, logits: Tensor) -> Answer:  # noqa: ARG002 - for those who answer otherwise
         """What these logits [P, C] make this node answer. Where nothing is sent, votes: for the record only."""
         answer = self.method.answer or votes
-        return answer(logits, self.federation)
+        assert self._seen is not None, "an answer follows a look"
+        return self._subject.answer(answer(logits, self.federation), self._seen[1])
 
     def _seed_dropout(self) -> None:
         """Seed torch's global generator from this node's own: modules such as dropout draw from the global one."""
@@ -149,36 +155,43 @@ class Learner:
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
-    def _look_at_probes(self, round: int) -> tuple[Tensor, Tensor | None]:
-        """Logits [P, C] and labels [P] of a round's probes."""
+    def _look(self, round: int) -> tuple[Tensor, Tensor | None]:
+        """Outputs [P, O] and labels [P] for the examples that a round's answers are made of."""
         self._seed_dropout()
-        x, labels = self._on_device(self.probes.sample(round))
-        logits = self.model(self.normalise(x)).flatten(0, -2)  # [P, C]
-        self._seen = logits, None if labels is None else labels.flatten()
+        x, labels = self._on_device(self._subject.sample(round))
+        self._seen = self._outputs(self.normalise(x)), None if labels is None else labels.flatten()
         return self._seen
 
     def distill(
         self, round: int, answers: Sequence[Answer], channel: Channel, weights: np.ndarray | None = None
     ) -> None:
-        """One step on the probes of a round towards the answers at hand, own included, in the order of names.
+        """One step on what was looked at, towards the answers at hand, own included, in the order of names.
 
         `weights` [N] or [N, P]: see consensus.py; None: all answers count the same.
         """
         if self.method.distils_merged:
-            self._look_at_probes(round)  # the merge has changed the model since it voted
+            self._look(round)  # the merge has changed the model since it voted
         assert self._seen is not None, "distill follows vote"
-        logits, labels = self._seen
+        outputs, labels = self._seen
         self._seen = None
-        loss = distillation_loss(
+        rows = self._subject.rows(self._target(answers, weights), labels) if channel.speaks else None
+        loss = (self.method.loss or self._distillation_loss)(
+            outputs, labels, rows, channel.label, channel.consensus, self.classes
+        )
+        self._step(self.parameters.backward(loss), self.student, None)
+
+    def _distillation_loss(
+        self, logits: Tensor, labels: Tensor | None, rows: Tensor | None, label: float, consensus: float, _classes: int
+    ) -> Tensor:
+        return distillation_loss(
             logits,
             labels,
-            self._target(answers, weights) if channel.speaks else None,
-            label_weight=channel.label,
-            consensus_weight=channel.consensus,
+            rows,
+            label_weight=label,
+            consensus_weight=consensus,
             disagreement_weight=self.federation.disagreement_weight if self.method.weighs_disagreement else 0.0,
             by_margin=self.federation.consensus_weight == "margin",
         )
-        self._step(self.parameters.backward(loss), self.student, None)
 
     def _target(self, answers: Sequence[Answer], weights: np.ndarray | None) -> Tensor:
         assert self.method.target is not None, "only a method that sends answers has a channel that speaks"
@@ -212,15 +225,13 @@ class Learner:
 
         `kept` [W]: the part of this node's change that was not sent, where merges send changes since a common model.
         """
-        taken = self.method.taken(torch.from_numpy(average).to(self.device), self._own_loss, self.federation)
+        loss = partial(own_loss, self.model, self.private, self.normalise, self.device)
+        taken = self.method.taken(torch.from_numpy(average).to(self.device), loss, self.federation)
         self.parameters.replace(self.merge_step.step(taken))
         if self.anchor is not None:
             self.anchor.copy_(self.parameters.vector)
         if self.feedback is not None and kept is not None:
             self.feedback.settle(self.parameters.export(), kept)
-
-    def _own_loss(self) -> Callable[[Tensor], float]:
-        return own_loss(self.model, self.private, self.normalise, self.device)
 
     # --- what a newcomer gets from a member
 
@@ -321,12 +332,7 @@ class Learner:
         if kept != held:
             raise ConfigError(f"--resume: the checkpoint is of a model of {kept} parameters, this one has {held}")
         own = self.state()
-        lacking = {part_of(key) for key in own.keys() - state.keys()}
-        if "outer" in lacking:  # each peer would begin with a state of its own, and they would never have one model
-            raise ConfigError(
-                f"--method {self.method.name}: the checkpoint was written with a method whose merges keep no such "
-                "state; go on with that method, or begin anew with another --out"
-            )
+        lacking = lacking_parts(own.keys(), state, self.method.name)
         for key, tensor in own.items():
             if key != "generator" and not key.startswith("voter.") and part_of(key) not in lacking:
                 tensor.copy_(state[key])
@@ -337,12 +343,8 @@ class Learner:
             self.feedback.restored()
         self.batches.set_state(state["generator"])
         unused = {part_of(key) for key in state.keys() - own.keys()}
-        return [f"{PARTS[part]} begins anew" for part in sorted(lacking)] + [
-            f"{PARTS[part]} is not used" for part in sorted(unused - lacking)
-        ]
+        return not_carried_over(lacking, unused)
 
     def _on_device(self, examples: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
         x, y = examples
-        if self.device.type == "cpu":
-            return x, y
         return x.to(self.device), None if y is None else y.to(self.device)

@@ -26,6 +26,9 @@ from p2p_tally.learning.exchanges.gflat import flat_gradient, uphill
 from p2p_tally.learning.exchanges.local_steps import LocalGradient, TakesStep, every_step, sporadic_step
 from p2p_tally.learning.exchanges.pame import PARTIAL, of_the_pair
 from p2p_tally.learning.exchanges.spod_gt import TRACKING, tracker
+from p2p_tally.learning.knowledge.cronus import filtered_mean
+from p2p_tally.learning.knowledge.fd import mean_of_holders
+from p2p_tally.learning.knowledge.fedproto import centroids, features, pulled_to_centroids
 from p2p_tally.learning.merging import MergeStep, outer_nesterov, replace
 from p2p_tally.learning.related_targets import majority, mean_of_confident, sharpened
 from p2p_tally.own_objects import fingerprint, import_object
@@ -38,12 +41,24 @@ _COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 
 class Sends(StrEnum):
-    """What a node sends for each probe. The wire format and the byte formulas follow from it."""
+    """What a node sends for each probe, or for each class. The wire format and the byte formulas follow from it."""
 
     NOTHING = "nothing"
     VOTES = "votes"  # one class
     TOP_K = "top-k"  # --top-k classes and their probabilities, which sum to 1
     SOFT = "soft"  # the probabilities of all C classes
+    SOFT_BY_CLASS = "soft-by-class"  # for each class: how many own examples, and their mean probabilities
+    FEATURES_BY_CLASS = "features-by-class"  # for each class: how many own examples, and their mean features
+
+    @property
+    def by_class(self) -> bool:
+        """Whether it is about the classes, by own examples, and not about probes: see subjects.py."""
+        return self in (Sends.SOFT_BY_CLASS, Sends.FEATURES_BY_CLASS)
+
+    @property
+    def features(self) -> bool:
+        """Whether the model must say what goes into its last layer: see exposed.py."""
+        return self is Sends.FEATURES_BY_CLASS
 
 
 def _shown(default: str) -> Any:
@@ -62,7 +77,10 @@ class Method:
     sends: Sends = Sends.NOTHING
     answer: "Callable[[Tensor, Federation], Answer] | None" = None  # logits [..., P, C] -> what is sent
     target: Callable[..., np.ndarray] | None = None  # (answers, classes, federation, weights) -> [P, C]: consensus.py
-    learns_from_probes: bool = False  # takes a step on the probes of a round
+    # (outputs [..., P, O], labels [..., P], target rows [..., P, T] or None, weight of labels, weight of the consensus,
+    # classes) -> the sum over peers of their mean losses. None: the cross-entropy of objectives.py
+    loss: "Callable[..., Tensor] | None" = None
+    learns_from_probes: bool = False  # takes a step on the probes of a round, or on what its answers are about
     waits: bool = False  # channel and merges begin after the warm-up
     alpha: float | None = None  # fixed weight of the probes' labels; None: --alpha
     weighs_disagreement: bool = False  # reads --disagreement-weight
@@ -94,6 +112,8 @@ class Method:
             raise ConfigError(f"{where}: colour {self.colour!r}: accepted is #RRGGBB")
         if self.sends is not Sends.NOTHING and not (self.answer and self.target and self.learns_from_probes):
             raise ConfigError(f"{where}: a method that sends {self.sends} needs answer, target and learns_from_probes")
+        if self.sends.features and self.loss is None:
+            raise ConfigError(f"{where}: a method that sends {self.sends} needs a loss")
 
     def __str__(self) -> str:
         return self.name
@@ -166,6 +186,21 @@ METHODS: dict[str, Method] = {
             learns_from_probes=True, waits=True, merge_every=0,
         ),
         Method(
+            "cronus", "Cronus: mean of the peers' soft labels without those furthest out", colour="#117733",
+            sends=Sends.SOFT, answer=soft_labels, target=filtered_mean,
+            learns_from_probes=True, waits=True, merge_every=0,
+        ),
+        Method(
+            "fd", "FD: for each class the mean soft label of the peers' own examples of it", colour="#88CCEE",
+            sends=Sends.SOFT_BY_CLASS, answer=soft_labels, target=mean_of_holders,
+            learns_from_probes=True, waits=True, merge_every=0,
+        ),
+        Method(
+            "fedproto", "FedProto: for each class the mean features of the peers' own examples", colour="#DDCC77",
+            sends=Sends.FEATURES_BY_CLASS, answer=features, target=centroids, loss=pulled_to_centroids,
+            learns_from_probes=True, waits=True, merge_every=0,
+        ),
+        Method(
             "diloco", "the mean parameter change drives an outer Nesterov step", colour="#009E73",
             merge_step=outer_nesterov, common_start=True,
         ),
@@ -217,7 +252,7 @@ READERS: dict[str, Callable[[Method], bool]] = {
     "partners": lambda method: method.exchange is not None and method.exchange.takes is greedy,
     "coordinates_sent": lambda method: method.exchange is not None and method.exchange.places is of_the_pair,
     "robust_soft": lambda method: method.sends in (Sends.SOFT, Sends.TOP_K),
-    "exam": lambda method: method.sends is not Sends.NOTHING,
+    "exam": lambda method: method.sends is not Sends.NOTHING,  # by class it is refused
     "inverse_agreement": lambda method: method.target is histogram,
 }
 

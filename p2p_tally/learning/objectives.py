@@ -65,12 +65,12 @@ def margin(consensus: Tensor) -> Tensor:
 
 
 def one_hot(labels: Tensor, classes: int, weight: float) -> Tensor:
-    """Rows [P, C] with a weight at the label. Where some probes have no label, the others get more: the sum stays."""
-    rows = torch.zeros(len(labels), classes, device=labels.device)
+    """Rows [..., P, C] with a weight at the label. Where some have no label, the others get more: the sum stays."""
+    rows = torch.zeros(*labels.shape, classes, device=labels.device)
     present = labels != NO_LABEL
     count = int(present.sum())
-    if count == len(labels):
-        return rows.scatter_(1, labels[:, None], weight)
+    if count == labels.numel():
+        return rows.scatter_(-1, labels[..., None], weight)
     if count:
-        rows[present] = one_hot(labels[present], classes, weight * len(labels) / count)
+        rows[present] = one_hot(labels[present], classes, weight * labels.numel() / count)
     return rows

@@ -14,6 +14,7 @@ import numpy as np
 
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
+from p2p_tally.learning.about_probes import check_about_probes
 from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.methods import Sends, method_of, unread_options
 from p2p_tally.learning.voting.tally_weights import tally_weights
@@ -29,7 +30,9 @@ LEAST_WEIGHT = 0.01
 def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool = True, classes: int = 2) -> Federation:
     """The federation with every open default filled in; `labelled`: the probes carry labels."""
     check_models(federation)
+    check_about_probes(federation)
     method = method_of(federation)
+    labelled = labelled or method.sends.by_class  # own examples have labels
     merge_every = method.merge_every if federation.merge_every is None else federation.merge_every
     if not method.merges and merge_every:
         log.warning("--merge-every %s: the method %s never merges; ignored", merge_every, method.name)

@@ -10,15 +10,16 @@ from torch import Tensor, nn
 
 from p2p_tally.config import MAX_CLASSES, Federation
 from p2p_tally.errors import ConfigError, DataError
-from p2p_tally.ids import NodeName, derive_seed
+from p2p_tally.ids import NodeName, derive_seed, ranked_names
 from p2p_tally.learning import models
-from p2p_tally.learning.architectures import of_rank, shown
+from p2p_tally.learning.architectures import holders, of_rank, shown
 from p2p_tally.learning.data import Arrays, Augment, DataOptions, Examples, Normalise, Source, load
 from p2p_tally.learning.data.images import crop_and_flip
 from p2p_tally.learning.data.partition import cut
 from p2p_tally.learning.data.probes import ProbePool, overlap
 from p2p_tally.learning.data.text import TextSource
 from p2p_tally.learning.data.token_probes import tokenizer_of
+from p2p_tally.learning.exposed import feature_width
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.own_methods import try_method
@@ -95,7 +96,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
     try_method(federation, source.classes)
     whole, how = cut(private, federation.partition, federation.nodes, federation.seed)
     shards, exams = set_exams(federation, whole, probes.labelled)
-    return Task(
+    task = Task(
         federation=federation.model_copy(update={"partition": how}),
         classes=source.classes,
         input_shape=source.input_shape,
@@ -108,6 +109,8 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         augment=_augmentation(federation, source),
         tokenizer=source.tokenizer if isinstance(source, TextSource) else None,
     )
+    features_of(task)  # refuses models that do not fit each other
+    return task
 
 
 def _held_out(federation: Federation, source: Source) -> tuple[ProbePool, Examples]:
@@ -211,6 +214,21 @@ def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
     if path is not None:
         warm_start(model, path)
     return model
+
+
+def features_of(task: Task) -> int:
+    """How many features the models have, where the method sends them; else 0. A ConfigError where they differ."""
+    if not method_of(task.federation).sends.features:
+        return 0
+    names = ranked_names(task.federation.nodes)
+    held = [ranks[0] for ranks in holders(task.federation).values()]
+    widths = [feature_width(make_model(task, names[rank], rank)) for rank in held]
+    if len(set(widths)) > 1:
+        raise ConfigError(
+            f"--model {task.federation.model}: the method {task.federation.method} averages features, and these models "
+            f"have {', '.join(map(str, widths))} of them; accepted are models with the same number"
+        )
+    return widths[0]
 
 
 def make_learner(task: Task, name: NodeName, rank: int, device: str, make: Callable[..., Learner] = Learner) -> Learner:

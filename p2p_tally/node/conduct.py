@@ -37,7 +37,8 @@ class Conduct:
         about = lies_of(self._federation, self._rank, About.MESSAGES)
         if not about:
             return Outbox
-        ballots = ballot_format(self._federation, learner.probes.votes_per_round, learner.classes)
+        sizes = learner.probes.votes_per_round, learner.classes, learner.features
+        ballots = ballot_format(self._federation, *sizes)
         lies = FalseMessages(about, ballots, learner.probes.labels_of, not sends_changes(self._federation))
         return partial(FalseOutbox, lies=lies, rank=topology.rank)
 

@@ -18,14 +18,24 @@ from p2p_tally.protocol.messages import LONG_BALLOT, LONG_BALLOT_ROUNDS
 
 def ballot_form(federation: Federation) -> Form | None:
     """The form of ballots; None if the method sends no answers."""
-    forms: dict[Sends, Form] = {Sends.VOTES: federation.ballot, Sends.TOP_K: "top-k", Sends.SOFT: "soft"}
+    forms: dict[Sends, Form] = {
+        Sends.VOTES: federation.ballot,
+        Sends.TOP_K: "top-k",
+        Sends.SOFT: "soft",
+        Sends.SOFT_BY_CLASS: "soft-by-class",
+        Sends.FEATURES_BY_CLASS: "features-by-class",
+    }
     return forms.get(method_of(federation).sends)
 
 
-def ballot_format(federation: Federation, votes: int, classes: int) -> BallotFormat:
-    """The format of a ballot with this many votes."""
+def ballot_format(federation: Federation, votes: int, classes: int, features: int = 0) -> BallotFormat:
+    """The format of a ballot with this many votes; or with a row for each class, where answers are about classes.
+    `features`: how many the model has, where they are sent."""
     form = ballot_form(federation) or "byte"
-    ballots = BallotFormat(form, votes, classes, federation.top_k, federation.soft_precision, bool(federation.abstain))
+    rows = classes if method_of(federation).sends.by_class else votes
+    ballots = BallotFormat(
+        form, rows, classes, federation.top_k, federation.soft_precision, bool(federation.abstain), features
+    )
     if ballots.largest > LONG_BALLOT and federation.rounds > LONG_BALLOT_ROUNDS:
         raise ConfigError(
             f"--rounds {federation.rounds}: accepted is at most {LONG_BALLOT_ROUNDS} where ballots are longer than "

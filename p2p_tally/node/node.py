@@ -79,7 +79,7 @@ class Node:
         self.compute = compute
         self.position = Position(self.federation, topology.last_round(name, self.federation.rounds))
         self.ledger = Ledger()
-        self.ballots = ballot_format(self.federation, learner.probes.votes_per_round, learner.classes)
+        self.ballots = ballot_format(self.federation, learner.probes.votes_per_round, learner.classes, learner.features)
         self.outbox = make_outbox(name, transport, self.ledger)
         deadlines = deadlines or Deadlines()
         handovers = Handovers(name, topology, self.position, state_size(learner))

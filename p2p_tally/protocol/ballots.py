@@ -1,4 +1,5 @@
-"""A node's answer for the probes of a round as bytes: votes (byte-aligned, packed or coded), top-k, soft labels.
+"""A node's answer for the probes of a round as bytes: votes (byte-aligned, packed or coded), top-k, soft labels. Or its
+answer for the classes: a table of means.
 
 The decoder checks everything: the exact length, every class below C, zero padding, rows that are probabilities.
 """
@@ -11,11 +12,12 @@ import numpy as np
 from p2p_tally.errors import BallotError
 from p2p_tally.protocol.abstaining import decode_abstaining, encode_abstaining, largest_abstaining
 from p2p_tally.protocol.aligned import from_bytes, to_bytes
+from p2p_tally.protocol.class_tables import read_table, table_size, write_table
 from p2p_tally.protocol.coding import decode_coded, encode_coded
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size, vote_width
 from p2p_tally.protocol.probabilities import Precision, read, rounded, width, write
 
-Form = Literal["byte", "packed", "coded", "top-k", "soft"]
+Form = Literal["byte", "packed", "coded", "top-k", "soft", "soft-by-class", "features-by-class"]
 Answer = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 
@@ -26,7 +28,8 @@ def index_bytes(classes: int) -> int:
 
 @dataclass(frozen=True)
 class BallotFormat:
-    """How a federation writes its ballots. A ballot answers `count` probes, each with `classes` classes."""
+    """How a federation writes its ballots. A ballot answers `count` probes, or `count` classes, each with `classes`
+    classes."""
 
     form: Form
     count: int
@@ -34,6 +37,7 @@ class BallotFormat:
     k: int = 1
     precision: Precision = "float32"  # of the probabilities
     abstains: bool = False  # a vote may be C: no opinion
+    features: int = 0  # how many each class has
 
     @property
     def symbols(self) -> int:
@@ -58,6 +62,10 @@ class BallotFormat:
                 return self.count * self.k * each
             case "soft":
                 return self.count * self.classes * width(self.precision)
+            case "soft-by-class":
+                return table_size(self.count, self.classes)
+            case "features-by-class":
+                return table_size(self.count, self.features)
 
     @property
     def needs_labels(self) -> bool:
@@ -79,6 +87,8 @@ class BallotFormat:
         match self.form:
             case "soft":
                 return write(answer, self.precision)
+            case "soft-by-class" | "features-by-class":
+                return write_table(answer)
             case "packed":
                 return encode_packed(answer, self.symbols)
             case "coded" if self.abstains:
@@ -105,6 +115,10 @@ class BallotFormat:
                 return self._top_k(ballot)
             case "soft":
                 return read(ballot, self.precision, self.classes)
+            case "soft-by-class":
+                return read_table(ballot, self.classes, probabilities=True)
+            case "features-by-class":
+                return read_table(ballot, self.features, probabilities=False)
 
     def as_decoded(self, answer: Answer) -> Answer:
         """This answer after encoding and decoding. The sender tallies this one too, so that all tallies are equal."""

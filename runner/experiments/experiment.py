@@ -4,7 +4,7 @@ title = "..."             accounting = "star" or "mesh": how the paper counts a 
 question = "..."          what is asked, for a reader; prose = "..." what else a report should say of it
 engine = "stacked"        which engine plays the cells; exact by default
 full = "bridge"           of a small twin: the experiment that has the paper's numbers and the findings
-[facts]                   classes, parameters, votes_per_round: for the byte formulas, without loading anything
+[facts]                   classes, parameters, votes_per_round, features: for the byte formulas, without loading data
 [base]                    options of every cell
 [[cells]]                 name = "tally+fa200", options of its own, paper = { tail = 71.92, ... }; in a small
                           twin twin = "tally+fa200" where the full cell has another name
@@ -47,6 +47,7 @@ class ByteFacts:
     classes: int
     parameters: int
     votes_per_round: int | None = None  # where a probe is not an example: positions of all sequences
+    features: int = 0  # of the model, where the method sends them
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,9 @@ def cell_bytes(cell: Cell) -> CellBytes:
         classes=facts.classes,
     )
     votes = facts.votes_per_round or federation.probes_per_round
-    ballots = ballot_format(federation, votes, facts.classes)
+    if method_of(federation).sends.features and not facts.features:
+        raise ConfigError(f"cell {cell.name}: the method {federation.method} sends features; facts must say how many")
+    ballots = ballot_format(federation, votes, facts.classes, facts.features)
     try:
         topology = make_topology(federation)
     except ConfigError as error:

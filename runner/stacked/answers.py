@@ -21,11 +21,15 @@ from p2p_tally.node.traffic import VotesSent
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.messages import Vote
 from p2p_tally.runner.stacked.any_target import answers_of, any_target, is_batched
+from p2p_tally.runner.stacked.batched_model import slope_to_target
+from p2p_tally.runner.stacked.block import Slope
 from p2p_tally.runner.stacked.channels import Channels
 from p2p_tally.runner.stacked.judges import Judges
 from p2p_tally.runner.stacked.listeners import Listeners
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
+from p2p_tally.runner.stacked.own_loss import slope_of_loss
 from p2p_tally.runner.stacked.peers import Peers
+from p2p_tally.runner.stacked.subjects import stacked_subject
 
 
 class Answers:
@@ -37,6 +41,7 @@ class Answers:
         self._ballots = ballots
         self._method = method_of(task.federation)
         self._sends = self._method.sends
+        self.subject = stacked_subject(task, stack)
         # For any other row its own functions are called, the target peer by peer.
         self._batched = is_batched(self._method, task.federation)
         self._listeners = None
@@ -122,39 +127,48 @@ class Answers:
             return self._votes([self._distribution(part).mT for part in logits])
         return self._votes(logits)
 
+    def slope(self, r: int, consensus: Tensor | None, now: Channels) -> Slope:
+        """The gradient of what each peer learns by: a row's own loss, or the cross-entropy to a target."""
+        if self._method.loss is not None:
+            return slope_of_loss(self._method.loss, self.subject, self._task.classes, r, consensus, now)
+        target = self.target(r, consensus, now)
+        return lambda seen, rows: slope_to_target(seen, target[rows] if len(target) > 1 else target)
+
     def target(self, r: int, consensus: Tensor | None, now: Channels) -> Tensor:
         """What each peer learns from [N, P, C], by the weights of its channel; [1, P, C] where all learn the same."""
         device, classes = self._stack.device, self._task.classes
-        _, labels = self._task.probes.sample(r)
-        labels = None if labels is None else labels.flatten().to(device)
         extra = self._task.federation.disagreement_weight if self._method.weighs_disagreement else 0.0
         by_margin = self._task.federation.consensus_weight == "margin"
 
-        def blend(label: float, weights: np.ndarray, target: Tensor | None) -> Tensor:
-            """For peers with one weight for labels, and these for the consensus."""
+        def blend(label: float, weights: np.ndarray, rows: Tensor | None) -> Tensor:
+            """For the peers of these rows (None: all), with one weight for labels, and these for the consensus."""
             weight: float | Tensor = float(weights[0])
             if (weights != weights[0]).any():
                 weight = torch.from_numpy(weights.astype(np.float32)).view(-1, 1, 1).to(device)
-            spoken = isinstance(weight, Tensor) or weight > 0
-            blended = blended_target(classes, labels, target if spoken else None, label, weight, extra, by_margin)
+            spoken = consensus is not None and (isinstance(weight, Tensor) or weight > 0)
+            target = self.subject.taught(consensus, rows) if spoken and consensus is not None else None
+            labels = self.subject.labels(r, rows)
+            blended = blended_target(classes, labels, target, label, weight, extra, by_margin)
             return blended if blended.dim() == 3 else blended.unsqueeze(0)
 
         kinds = np.unique(now.label).tolist()
         if len(kinds) == 1 and now.trains.all():
-            return blend(kinds[0], now.consensus, consensus)
-        target = torch.zeros(len(now.label), self._ballots.count, classes, device=device)
+            return blend(kinds[0], now.consensus, None)
+        target: Tensor | None = None
         for label in kinds:
             own = np.flatnonzero(now.trains & (now.label == label))
             if len(own):
                 rows = torch.from_numpy(own).to(device)
-                heard = consensus if consensus is None or len(consensus) == 1 else consensus[rows]
-                target[rows] = blend(label, now.consensus[own], heard)
+                part = blend(label, now.consensus[own], rows)
+                target = part.new_zeros(len(now.label), *part.shape[1:]) if target is None else target
+                target[rows] = part
+        assert target is not None, "somebody learns"
         return target
 
     def _answers(self, logits: Sequence[Tensor]) -> list[Answer]:
         """Each peer's, as those who receive its ballot have it."""
         everyones = self._stack.by_rank([part.mT for part in logits])  # [N, P, C]
-        return answers_of(self._method, self._task.federation, self._ballots, everyones)
+        return answers_of(self._method, self._task.federation, self._ballots, everyones, self.subject.answers)
 
     def _votes(self, logits: Sequence[Tensor]) -> np.ndarray:
         if self._task.federation.abstain:

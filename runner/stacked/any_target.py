@@ -4,7 +4,7 @@ The stacked engine has batched code for the answers and targets of the built-in 
 costs one call of the row's `target` for each peer, or one for all where all peers hear the same.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -33,10 +33,17 @@ def is_batched(method: Method, federation: Federation) -> bool:
     return method.answer is None or (method.answer, method.target) in BATCHED
 
 
-def answers_of(method: Method, federation: Federation, ballots: BallotFormat, logits: Tensor) -> list[Answer]:
-    """Each peer's answer as those who hear it have it, from the logits of all peers [N, P, C]."""
+def answers_of(
+    method: Method,
+    federation: Federation,
+    ballots: BallotFormat,
+    logits: Tensor,
+    sent: Callable[[Answer], Answer] = lambda given: given,
+) -> list[Answer]:
+    """Each peer's answer as those who hear it have it, from the logits of all peers [N, P, C]. `sent`: what the subject
+    makes of an answer for each example."""
     assert method.answer is not None
-    heard = ballots.as_decoded(method.answer(logits, federation))
+    heard = ballots.as_decoded(sent(method.answer(logits, federation)))
     if isinstance(heard, tuple):
         return list(zip(*heard, strict=True))
     return list(heard)
@@ -54,11 +61,10 @@ def any_target(
     A peer that hears nobody gets zeros. It learns nothing from them: it has no quorum.
     """
     assert method.target is not None
-    rows = []
-    for members, weights in heard:
-        if len(members):
-            rows.append(method.target([given[peer] for peer in members], classes, federation, weights))
-        else:
-            probes = len(given[0][0] if isinstance(given[0], tuple) else given[0])
-            rows.append(np.zeros((probes, classes), np.float32))
-    return torch.from_numpy(np.stack(rows).astype(np.float32, copy=False))
+    found = [
+        method.target([given[peer] for peer in members], classes, federation, weights) if len(members) else None
+        for members, weights in heard
+    ]
+    nothing = np.zeros_like(next(target for target in found if target is not None))  # who speaks hears itself
+    rows = np.stack([nothing if target is None else target for target in found])
+    return torch.from_numpy(rows.astype(np.float32, copy=False))

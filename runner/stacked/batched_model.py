@@ -19,7 +19,12 @@ class BatchedModel(Protocol):
         ...
 
     def backward(self, slope: Tensor, gradient: Tensor) -> None:
-        """The gradient of all parameters, from that of the logits [n, C, B], into `gradient` [n, W]."""
+        """The gradient of all parameters, from that of the logits [n, C, B], into `gradient` [n, W]. Where features
+        were asked for, from that of both [n, D + C, B]."""
+        ...
+
+    def with_features(self, logits: Tensor) -> Tensor:
+        """Features and logits [n, D + C, B] of the last call; the features are what goes into the last layer."""
         ...
 
 
@@ -75,8 +80,13 @@ class Perceptron:
             h = torch.bmm(weight, h) if bias is None else torch.baddbmm(bias, weight, h)  # [n, out, B]
         return h
 
+    def with_features(self, logits: Tensor) -> Tensor:
+        return torch.cat([self._inputs[-1], logits], 1)
+
     def backward(self, slope: Tensor, gradient: Tensor) -> None:
         into = self._cut(gradient)
+        before = slope.shape[1] - self._shapes[-1].out_features
+        features, slope = slope[:, :before], slope[:, before:]  # without features the first is empty
         for place in range(len(self.layers) - 1, -1, -1):
             weight, _ = self.layers[place]
             weight_gradient, bias_gradient = into[place]
@@ -87,6 +97,8 @@ class Perceptron:
                 torch.sum(slope, 2, keepdim=True, out=bias_gradient)
             if place:
                 slope = torch.bmm(weight.mT, slope)  # [n, in, B]
+                if before:
+                    slope, before = slope + features, 0  # they are the input of the last layer alone
                 slope = torch.ops.aten.threshold_backward(slope, h, 0)  # where the ReLU let nothing through: 0
 
 
@@ -113,6 +125,9 @@ class Vmapped:
             tensors = {key: piece.view(len(x), *shape) for (key, shape), piece in zip(self.parts, pieces, strict=True)}
             self._logits = self._call({**tensors, **self.fixed}, x).mT
         return self._logits.detach()
+
+    def with_features(self, logits: Tensor) -> Tensor:
+        raise NotImplementedError("stacked_subject has refused it")
 
     def backward(self, slope: Tensor, gradient: Tensor) -> None:
         assert self._logits is not None and self._leaf is not None

@@ -23,13 +23,15 @@ from p2p_tally.runner.stacked.batched_model import (
     Vmapped,
     layers_of,
     slope_to_labels,
-    slope_to_target,
 )
 from p2p_tally.runner.stacked.draws import Draws
 from p2p_tally.runner.stacked.rows_adamw import RowsAdamW
 from p2p_tally.runner.stacked.scratch import Scratch
 
 Batches = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+# The gradient of a loss with respect to the outputs [n, O, P] of the peers in these places among all.
+Slope = Callable[[Tensor, slice | list[int]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -141,10 +143,23 @@ class Block:
             return self._seen
         return self._calibration.calibrated(self._seen.mT).mT
 
-    def distill(self, target: Tensor, taking: Sequence[int] | None = None) -> None:
-        """One step towards target rows [n, P, C], or [1, P, C], of those that are `taking` it."""
+    def look_at_own(
+        self, count: int, looking: Sequence[int] | None = None, *, features: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The outputs [n, O, P] on so many examples of each peer's own, which those `looking` draw, kept for `distill`;
+        with their labels [n, P]. Outputs are logits, or with `features` these and then logits."""
+        self._draws.seed(looking)
+        drawn = torch.zeros(len(self), 1, count, dtype=torch.int64)
+        self._draws.batches(looking, drawn)
+        x, y = self._take(drawn[:, 0])
+        logits = self.model.logits(self._input(x))
+        self._seen = self.model.with_features(logits) if features else logits
+        return self._seen, y.flatten(1).to(self._seen.device)
+
+    def distill(self, slope: Slope, taking: Sequence[int] | None = None) -> None:
+        """One step on what was looked at, of those that are `taking` it."""
         assert self._seen is not None, "distill follows look"
-        self._step(self._gradient(slope_to_target(self._seen, target)), self.student, None, taking)
+        self._step(self._gradient(slope(self._seen, self.rows)), self.student, None, taking)
         self._seen = None
 
     def _step(
@@ -239,6 +254,11 @@ class Block:
         lead = x.dim() - len(self.task.input_shape)
         normal = self.task.normalise(x.flatten(0, lead - 1))
         return normal.view(*x.shape[:lead], *normal.shape[1:])
+
+
+def some(chosen: np.ndarray) -> Sequence[int] | None:
+    """The chosen rows; None for all of them."""
+    return None if chosen.all() else np.flatnonzero(chosen).tolist()
 
 
 def batches_of(shards: Sequence[Examples]) -> Batches:

@@ -9,7 +9,7 @@ where merges are coded about three more.
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from p2p_tally.learning.schedule import (
     sends_ballots,
     sends_changes,
 )
-from p2p_tally.learning.setup import Task, make_model
+from p2p_tally.learning.setup import Task, features_of, make_model
 from p2p_tally.node.flows import flows
 from p2p_tally.node.formats import ballot_format, merge_format
 from p2p_tally.node.links.transport import Clock
@@ -41,6 +41,7 @@ from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.simulation.checkpoints import EngineState
 from p2p_tally.runner.stacked.answers import Answers
 from p2p_tally.runner.stacked.batched_model import layers_of
+from p2p_tally.runner.stacked.block import some
 from p2p_tally.runner.stacked.channels import NOT_YET, Channels, waiting
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
 from p2p_tally.runner.stacked.lies import StackedLies
@@ -84,7 +85,7 @@ class Stacked:
         self.lies = StackedLies(self.federation, self.stack.blocks)
         self.names = self.stack.names
         self.device = self.stack.device
-        self.ballots = ballot_format(self.federation, task.probes.votes_per_round, task.classes)
+        self.ballots = ballot_format(self.federation, task.probes.votes_per_round, task.classes, features_of(task))
         self.answers = Answers(task, self.stack, self.ballots)
         self.surveyor = Surveyor(task, self.stack)
         self.coded = None
@@ -147,7 +148,7 @@ class Stacked:
         there = graph.there  # [N]
         handed = self._hand_over(r)
 
-        self.stack.each(lambda block: block.train(r, _some(there[block.rows])) if there[block.rows].any() else None)
+        self.stack.each(lambda block: block.train(r, some(there[block.rows])) if there[block.rows].any() else None)
         watch.lap("train")
 
         now = Channels.of(self.federation, r, self.opened, there)
@@ -243,8 +244,7 @@ class Stacked:
 
     def _look(self, r: int, voting: np.ndarray) -> list[Tensor]:
         self.answers.examine(r, voting)
-        x, _ = self.task.probes.sample(r)
-        return self.lies.answered(r, self.stack.each(lambda block: block.look(x, _some(voting[block.rows]))))
+        return self.lies.answered(r, self.answers.subject.look(r, voting))
 
     def _with_votes(self, graph: Neighbourhoods, now: Channels, speaking: np.ndarray, logits: list[Tensor]) -> Channels:
         """The channels with the votes that each peer has. Some are below the quorum while an opening spreads, and where
@@ -259,13 +259,9 @@ class Stacked:
         taking = now.trains
         if not taking.any():
             return
-        target = self.answers.target(r, consensus, now)
+        slope = self.answers.slope(r, consensus, now)
         self.stack.each(
-            lambda block: (
-                block.distill(target[block.rows] if len(target) > 1 else target, _some(taking[block.rows]))
-                if taking[block.rows].any()
-                else None
-            )
+            lambda block: block.distill(slope, some(taking[block.rows])) if taking[block.rows].any() else None
         )
 
     # --- an automatic warm-up
@@ -313,13 +309,8 @@ class Stacked:
             return False
         average = self.lies.taken(average)
         self.stack.each(
-            lambda block: block.merge(average[block.rows] if len(average) > 1 else average, _some(there[block.rows]))
+            lambda block: block.merge(average[block.rows] if len(average) > 1 else average, some(there[block.rows]))
         )
         if self.coded is not None and kept is not None:
             self.coded.settle(self.stack.parameters[int(there.argmax())], kept, there)
         return True
-
-
-def _some(chosen: np.ndarray) -> Sequence[int] | None:
-    """The chosen rows; None for all of them."""
-    return None if chosen.all() else np.flatnonzero(chosen).tolist()

@@ -14,6 +14,8 @@ from p2p_tally.learning.answers import votes
 from p2p_tally.learning.consensus import histogram
 from p2p_tally.learning.methods import METHODS, Method, Sends, method_of
 
+KNOWLEDGE = {"cronus", "fd", "fedproto"}  # learning/knowledge/
+
 
 def test_the_options_name_exactly_the_rows_of_the_table() -> None:
     assert tuple(METHODS) == METHOD_NAMES
@@ -31,12 +33,12 @@ def test_what_only_some_methods_do() -> None:
     assert those("exchange") == {"dspodfl", "pame", "spod-gt", "dpfl"}
     assert those("local_gradient") == {"gflat"}
     assert METHODS.keys() - those("merges") == {"local"}
-    assert those("waits") == {"tally", "no-consensus", "fedmd", "rcfd", "fedct", "dsfl", "idkd"}
+    assert those("waits") == {"tally", "no-consensus", "fedmd", "rcfd", "fedct", "dsfl", "idkd"} | KNOWLEDGE
 
 
 def test_who_learns_from_probes() -> None:
     learning = {name for name, row in METHODS.items() if row.learns_from_probes}
-    assert learning == {"tally", "no-consensus", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd"}
+    assert learning == {"tally", "no-consensus", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd"} | KNOWLEDGE
     # Whoever sends answers learns from them; learning from labels alone needs no channel.
     assert {name for name, row in METHODS.items() if row.sends is not Sends.NOTHING} == learning - {"no-consensus"}
     assert {name for name, row in METHODS.items() if row.target is not None} == learning - {"no-consensus"}
@@ -67,6 +69,7 @@ def own(**fields: object) -> Method:
         ({"colour": "blue"}, "method 'mine': colour 'blue': accepted is #RRGGBB"),
         ({"target": None}, "a method that sends votes needs answer, target and learns_from_probes"),
         ({"answer": None}, "a method that sends votes needs answer, target and learns_from_probes"),
+        ({"sends": Sends.FEATURES_BY_CLASS}, "method 'mine': a method that sends features-by-class needs a loss"),
         ({"learns_from_probes": False}, "a method that sends votes needs answer, target and learns_from_probes"),
     ],
 )

@@ -57,7 +57,7 @@ class NodeFeed:
         seconds = sum(report.seconds.values())
         self._pace = seconds if self._pace is None else (1 - NEWEST) * self._pace + NEWEST * seconds
         self._last_round = self._clock()
-        if report.voters:
+        if report.voters and not self._node.method.sends.by_class:  # what is shown are votes on probes
             self._heard = report
         if report.merged:
             self.book.add_merge(self._node.name, report.round)

@@ -22,7 +22,7 @@ from p2p_tally.ids import NodeName, file_name, in_order
 from p2p_tally.learning.architectures import items_of
 from p2p_tally.learning.graph import check_graph, make_topology
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
+from p2p_tally.learning.setup import Task, features_of, make_learner, pick_device, prepare
 from p2p_tally.node.conduct import daemon_conduct
 from p2p_tally.node.formats import ballot_format, check_sendable, message_limits
 from p2p_tally.node.links.addresses import Address
@@ -209,7 +209,8 @@ class Daemon:
 
     def _limits(self) -> Limits:
         """The limits for frames. The transport needs them before the node is made."""
-        ballots = ballot_format(self.task.federation, self.task.probes.votes_per_round, self.task.classes)
+        sizes = self.task.probes.votes_per_round, self.task.classes, features_of(self.task)
+        ballots = ballot_format(self.task.federation, *sizes)
         check_sendable(self.task.federation, ballots, CAP)
         return message_limits(self.task.federation, ballots, len(self.topology.members))
 

@@ -133,8 +133,8 @@ class DaemonRecorder:
         }
 
     def _measures(self, report: RoundReport) -> Measures | None:
-        """Measures of the votes that this node tallied in the round."""
-        if len(report.answers) < 2:
+        """Measures of the votes that this node tallied in the round; None where answers are no votes on probes."""
+        if len(report.answers) < 2 or self.learner.method.sends.by_class:
             return None
         votes = np.stack([votes_of(answer) for answer in report.answers])
         labels = self.learner.probes.sample(report.round)[1]

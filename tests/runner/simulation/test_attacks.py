@@ -39,7 +39,15 @@ def test_the_engines_agree_on_what_liars_do(attack: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"topology": "ring"}, {"method": "fedmd"}, {"ballot": "coded"}, {"method": "rcfd"}]
+    "options",
+    [
+        {"topology": "ring"},
+        {"method": "fedmd"},
+        {"ballot": "coded"},
+        {"method": "rcfd"},
+        {"method": "fd"},
+        {"method": "fedproto"},
+    ],
 )
 def test_on_other_graphs_and_answers_too(options: dict[str, object]) -> None:
     assert_alike(*summaries(with_liars("flip:2,sign:1", **options)))
@@ -53,7 +61,7 @@ def test_the_engines_agree_on_exams(options: dict[str, object]) -> None:
     assert exact.summary()["distrusted"] == stacked.summary()["distrusted"]
 
 
-@pytest.mark.parametrize("method", ["fedmd", "rcfd", "dsfl", "idkd", "feddf"])
+@pytest.mark.parametrize("method", ["fedmd", "rcfd", "dsfl", "idkd", "cronus", "feddf"])
 def test_the_engines_agree_on_trimmed_soft_labels(method: str) -> None:
     assert_alike(*summaries(with_liars("flip:1", method=method, robust_soft="trim:1", merge_every=None)))
 
@@ -72,6 +80,12 @@ def test_a_selfish_member_does_better_than_those_it_lies_to() -> None:
     assert len(set(honest)) == 1 and selfish > honest[0] + 3
     with pytest.raises(ConfigError, match="--attack selfish: it takes another result than the others, and changes are"):
         simulate(with_liars("selfish:1", merge_precision="int8"), engine="stacked")
+
+
+def test_who_answers_for_classes_cannot_copy() -> None:
+    with pytest.raises(ConfigError) as caught:
+        simulate(with_liars("copy:1", method="fd"))
+    assert str(caught.value) == "--attack copy: the method fd answers for classes, not for probes; accepted is flip"
 
 
 def test_results_are_those_of_the_honest() -> None:
