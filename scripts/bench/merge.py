@@ -148,13 +148,13 @@ async def bare(rank: int, ports: list[int], listener: socket.socket, vector: np.
 
     parent.send("ready")
     while await asyncio.to_thread(parent.recv):
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         for sent, received in ((lengths, [lengths[rank]] * len(ports)), ([lengths[rank]] * len(ports), lengths)):
             await asyncio.gather(
                 *(write(writer, sent[peer]) for peer, (_, writer) in streams.items()),
                 *(read(reader, received[peer]) for peer, (reader, _) in streams.items()),
             )
-        parent.send((time.perf_counter() - started, 0, 0.0))
+        parent.send((time.perf_counter() - started, 0, time.process_time() - used))
     server.close()
 
 
@@ -260,7 +260,8 @@ def compare(groups: dict[str, Group], turns: int, parameters: int) -> None:
             turned[kind].append(group.turn())
         if turn:  # the first warms buffers up
             print(
-                f"turn {turn}: " + ", ".join(f"{kind} {found[-1][0]:.3f} s" for kind, found in turned.items()),
+                f"turn {turn}: "
+                + ", ".join(f"{kind} {found[-1][0]:.3f} s {found[-1][2]:.3f} cpu" for kind, found in turned.items()),
                 flush=True,
             )
 
