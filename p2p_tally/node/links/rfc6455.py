@@ -16,7 +16,6 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 # Bytes of the buffer for headers and short frames.
 SHORT_BUFFER = 4096
-LONGEST_HEADER = 14
 MOST_IN_CONTROL = 125
 
 _LEN1, _LEN2, _LEN3 = struct.Struct("!BB"), struct.Struct("!BBH"), struct.Struct("!BBQ")
@@ -157,7 +156,7 @@ class FrameReader:
             self._check(first, length)
             key = bytes(self._short[start - 4 : start]) if masked else b""
             stop = start + length
-            if length > SHORT_BUFFER - LONGEST_HEADER:
+            if stop - at > SHORT_BUFFER:
                 self._begin_long(first, key, length, start)
                 return
             if stop > self._end:
