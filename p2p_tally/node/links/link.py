@@ -10,10 +10,10 @@ import random
 from collections import deque
 from collections.abc import Callable
 
-from aiohttp import ClientWebSocketResponse, WSCloseCode, WSMsgType
-from aiohttp.web import WebSocketResponse
+from aiohttp import WSCloseCode, WSMsgType
 
 from p2p_tally.ids import NodeName
+from p2p_tally.node.links.frame_socket import FrameSocket
 from p2p_tally.node.links.security import key_shown
 from p2p_tally.node.links.sockets import Meter, cut
 from p2p_tally.node.links.tunnel import Tunnel
@@ -21,7 +21,7 @@ from p2p_tally.protocol.messages import Hello
 
 log = logging.getLogger(__name__)
 
-Connection = ClientWebSocketResponse | WebSocketResponse | Tunnel
+Connection = FrameSocket | Tunnel
 
 # Delays between attempts to reach a peer: they double from the first to the last.
 FIRST_DELAY = 0.1
@@ -74,6 +74,8 @@ class Link:
             log.warning("does not read: link dropped", extra={"event": "queue-full", "peer": self.peer})
             self.abort()
             return False
+        if not self._queue and self.connection.write_now(frame):
+            return True
         self._queue.append(frame)
         self._queued += len(frame)
         if self._queued > ROOM:

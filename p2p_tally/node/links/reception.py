@@ -10,8 +10,10 @@ from p2p_tally.errors import ConfigError, HandshakeError, PeerError
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links.addresses import Address
 from p2p_tally.node.links.doorway import Doorway, bind
+from p2p_tally.node.links.frame_socket import FrameSocket
 from p2p_tally.node.links.http_log import http_log
 from p2p_tally.node.links.link import Connection
+from p2p_tally.node.links.rfc6455 import accept_key
 from p2p_tally.node.links.security import Desk, Security, owner_shown, tls_refusal
 from p2p_tally.node.links.strangers import PATH, Stranger, Strangers
 
@@ -86,26 +88,29 @@ class Reception:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if "Origin" in request.headers:  # a page in somebody's browser; no node sends it
             self._refused(HandshakeError("a page in a browser", reason="origin"))
-            return web.Response(status=403, text="p2p-tally node: not for browsers\n")
+            return _refusal(403, "p2p-tally node: not for browsers\n")
         if request.method == "POST":
             return await self._at_desk(request)
-        connection = web.WebSocketResponse(max_msg_size=self._limit, compress=False, autoclose=False)
-        if not connection.can_prepare(request).ok:
-            return web.Response(status=404, text="p2p-tally node\n")
+        if not web.WebSocketResponse(compress=False).can_prepare(request).ok:
+            return _refusal(404, "p2p-tally node\n")
         try:
             owner = None if self._security is None else owner_shown(self._security, request)
         except HandshakeError as error:
             self._refused(error)
-            return web.Response(status=403, text=f"p2p-tally node: {error}\n")
-        await connection.prepare(request)
+            return _refusal(403, f"p2p-tally node: {error}\n")
+        accepted = web.StreamResponse(status=101, headers=_upgrade(request))
+        accepted.force_close()  # when the WebSocket has ended
+        await accepted.prepare(request)
+        connection = FrameSocket(self._limit, masks=False, lost=request.protocol.connection_lost)
+        self._strangers.upgraded(request.protocol, connection)
         try:
             serve = await self._visit(Visit(connection, owner, ALONE in request.headers))
         except (OSError, TimeoutError, asyncio.CancelledError):
-            return connection
+            return accepted
         if serve is not None:
             self._strangers.identified(request.protocol)
             await serve()
-        return connection
+        return accepted
 
     async def _at_desk(self, request: web.BaseRequest) -> web.Response:
         desk, length = self._desks.get(request.path), request.content_length
@@ -121,3 +126,15 @@ class Reception:
             answer = web.Response(status=status, body=body)
         answer.force_close()
         return answer
+
+
+def _refusal(status: int, text: str) -> web.Response:
+    answer = web.Response(status=status, text=text)
+    answer.force_close()
+    return answer
+
+
+def _upgrade(request: web.BaseRequest) -> dict[str, str]:
+    """The headers that answer a request for a WebSocket."""
+    key = accept_key(request.headers["Sec-WebSocket-Key"])
+    return {"Upgrade": "websocket", "Connection": "upgrade", "Sec-WebSocket-Accept": key}

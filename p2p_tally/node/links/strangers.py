@@ -14,6 +14,7 @@ from typing import cast
 from aiohttp import web
 
 from p2p_tally.node.links import handshake
+from p2p_tally.node.links.frame_socket import FrameSocket
 from p2p_tally.protocol.frames import HELLO_BYTES
 
 log = logging.getLogger(__name__)
@@ -38,9 +39,9 @@ _NOT_FOUND = (
 
 
 class Stranger(asyncio.BufferedProtocol):
-    """One new connection. When its request is complete it gets a handler of aiohttp, which reads on up to the budget.
-    When its handshake is done, the handler takes the connection over. The limits hold from the moment that it is
-    accepted: with TLS it hears of its transport only when TLS is up."""
+    """One new connection. When its request is complete it gets a handler of aiohttp, which answers it. If it gets a
+    WebSocket, that reads on up to the budget, and takes the connection over when its handshake is done. The limits hold
+    from the moment that it is accepted: with TLS it hears of its transport only when TLS is up."""
 
     def __init__(
         self,
@@ -55,7 +56,9 @@ class Stranger(asyncio.BufferedProtocol):
         self._first_lines = first_lines
         self._socket = connection
         self._handler: web.RequestHandler | None = None
-        self._request = bytearray()  # what has come of the request
+        self._link: FrameSocket | None = None
+        self._request = bytearray()  # what has come of the request, and behind it
+        self._may_upgrade = False  # then aiohttp gets the request alone
         self._left = BUDGET
         self._transport: asyncio.Transport | None = None
         self.address = ""
@@ -81,18 +84,24 @@ class Stranger(asyncio.BufferedProtocol):
         self._left -= nbytes
         if self._left < 0:  # this is neither read nor answered
             self._strangers.cut(self, "it sent too much before its handshake")
-        elif self._handler is not None:
-            self._handler.data_received(data)
-        else:
+        elif self._link is not None:
+            self._link.feed(data)
+        elif self._handler is None:
             self._read_request(data)
+        elif self._may_upgrade:
+            self._request += data
+        else:
+            self._handler.data_received(data)
 
     def _read_request(self, data: bytes) -> None:
         before = len(self._request)
         self._request += data
         if not any(line.startswith(self._request[: len(line)]) for line in self._first_lines):
             self._answer_not_found()
-        elif self._request.find(b"\r\n\r\n", max(0, before - 3)) >= 0:  # it may have come in two parts
-            request, self._request = bytes(self._request), bytearray()
+        elif (end := self._request.find(b"\r\n\r\n", max(0, before - 3))) >= 0:  # it may have come in two parts
+            self._may_upgrade = self._request.startswith(b"GET ")
+            request = bytes(self._request[: end + 4] if self._may_upgrade else self._request)
+            del self._request[: len(request)]
             self._handler = self._make_handler()
             self._strangers.handled_by(self._handler, self)
             assert self._transport is not None
@@ -107,11 +116,25 @@ class Stranger(asyncio.BufferedProtocol):
             self._transport.write(_NOT_FOUND)
             self._transport.close()  # nothing more is read
 
+    def upgraded(self, link: FrameSocket) -> None:
+        """From now on what comes is for this WebSocket, within the limits of strangers."""
+        self._link = link
+        assert self._transport is not None
+        link.connection_made(self._transport)
+        early, self._request = self._request, bytearray()
+        link.feed(early)
+
     def identified(self) -> None:
         """The handshake is done: the limits of strangers end, and messages have their own."""
         self._stop_timer()
-        if self._transport is not None and self._handler is not None:
-            self._transport.set_protocol(self._handler)
+        if self._link is not None:
+            self._link.identified()
+        if self._transport is not None and self._reads is not None:
+            self._transport.set_protocol(self._reads)
+
+    @property
+    def _reads(self) -> FrameSocket | web.RequestHandler | None:
+        return self._link or self._handler
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -126,8 +149,8 @@ class Stranger(asyncio.BufferedProtocol):
             self._timer = None
 
     def eof_received(self) -> bool | None:
-        if self._handler is not None:
-            self._handler.eof_received()
+        if self._reads is not None:
+            self._reads.eof_received()
         return None
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -135,15 +158,16 @@ class Stranger(asyncio.BufferedProtocol):
         self._strangers.forget(self)
         if self._handler is not None:
             self._strangers.unhandled(self._handler)
-            self._handler.connection_lost(exc)
+        if self._reads is not None:
+            self._reads.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        if self._handler is not None:
-            self._handler.pause_writing()
+        if self._reads is not None:
+            self._reads.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._handler is not None:
-            self._handler.resume_writing()
+        if self._reads is not None:
+            self._reads.resume_writing()
 
 
 class Strangers:
@@ -166,6 +190,13 @@ class Strangers:
     def handled_by(self, handler: web.RequestHandler, stranger: Stranger) -> None:
         """Its request is complete, and this handler answers it."""
         self._by_handler[handler] = stranger
+
+    def upgraded(self, handler: web.RequestHandler, link: FrameSocket) -> None:
+        """Its request was answered with a WebSocket."""
+        stranger = self._by_handler.get(handler)
+        if stranger is None:
+            raise ConnectionResetError("the connection has ended")
+        stranger.upgraded(link)
 
     def identified(self, handler: web.RequestHandler) -> None:
         """The handshake is done: this connection belongs to a neighbour."""

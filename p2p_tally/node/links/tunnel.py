@@ -89,6 +89,10 @@ class Tunnel:
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._tls if name == "ssl_object" else default
 
+    def write_now(self, data: bytes) -> bool:  # noqa: ARG002
+        """Never: it may have to wait for the other end."""
+        return False
+
     async def send_bytes(self, data: bytes) -> None:
         await self._write(_BINARY, data)
 

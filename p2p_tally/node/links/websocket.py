@@ -75,7 +75,7 @@ class WebSocketTransport(LinkTable):
         self._tasks: set[asyncio.Task[None]] = set()
         self._playing = False
         self._started = False
-        limit = max(limits.frame, HELLO_BYTES) + 1  # aiohttp refuses messages of this length and longer
+        limit = max(limits.frame, HELLO_BYTES) + 1  # messages of this length and longer are refused
         self._connector = Connector(security, limit)
         self._dialler = Dialler(self._dial, self._patience, self._refused, self._not_there, generator)
         self._carriage = (
