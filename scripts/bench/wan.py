@@ -13,7 +13,7 @@ first rounds, in which connections are made, are left out of both. Wanted: withi
 
 import argparse
 import asyncio
-import sys
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -138,6 +138,7 @@ class Proxied(LocalDaemons):
     """Daemons of this machine, each connection of which goes through a wire."""
 
     def __init__(self, links: list[Link]) -> None:
+        super().__init__()
         self.ups = [Line(link.up) for link in links]
         self.downs = [Line(link.down) for link in links]
         self.latency = [link.latency / 1e9 for link in links]
@@ -176,6 +177,7 @@ class Proxied(LocalDaemons):
         return accept
 
     async def close(self) -> None:
+        await super().close()
         for server in self.servers:
             server.close()
         for task in list(self.tasks):
@@ -228,7 +230,7 @@ def main() -> None:
     parser.add_argument("--only", choices=CASES, help="one method")
     parser.add_argument("--link", choices=LINKS, help="one kind of link")
     wanted = parser.parse_args()
-    sys.path.insert(0, str(Path(__file__).parent))
+    os.chdir(Path(__file__).parent)  # where daemons find the module `wan`
     worst = 0.0
     print(f"{'link':>14} {'method':>8} {'real s':>8} {'clock s':>8} {'off by':>7}")
     for link in [wanted.link] if wanted.link else LINKS:
