@@ -62,6 +62,6 @@ class Liar(Learner):
             return self._known.contributions(round)
         return np.stack([*self._merged, own])
 
-    def merge(self, average: np.ndarray, kept: np.ndarray | None = None) -> None:
-        super().merge(average, kept)
+    def merge(self, average: np.ndarray, kept: np.ndarray | None = None, since: np.ndarray | None = None) -> None:
+        super().merge(average, kept, since)
         self._merged = [self.parameters.export().copy()]

@@ -21,6 +21,7 @@ from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise, batch_seed
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.feedback import ErrorFeedback
+from p2p_tally.learning.late import Late
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import ProbeStatistics, training_mode
 from p2p_tally.learning.objectives import distillation_loss
@@ -29,6 +30,7 @@ from p2p_tally.learning.parameters import FlatParameters
 from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.saved.file import model_bytes
 from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
+from p2p_tally.learning.state_parts import LATE, not_carried_over, part_of
 from p2p_tally.learning.voting.skew import local_loss
 from p2p_tally.learning.voting.voter import Voter
 
@@ -95,7 +97,8 @@ class Learner:
         self.voter = Voter(federation, classes, self.device, exam)
         self._local_loss = local_loss(private, classes, federation.balance, self.device)
         self.batches = torch.Generator().manual_seed(batch_seed(federation.seed, name))
-        self._seen: tuple[Tensor, Tensor | None] | None = None  # logits and labels between vote and distill
+        self.late = Late() if federation.overlap else None
+        self._seen: tuple[int, Tensor, Tensor | None] | None = None  # round, logits and labels, from vote to distill
 
     def _adamw(self) -> FlatAdamW:
         flat, settings = self.parameters, self.federation
@@ -118,8 +121,7 @@ class Learner:
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
         self.voter.examine(round, self.log_probabilities)
-        seen, _ = self._look_at_probes(round)
-        return self.answer(round, self.voter.calibrated(seen.detach()))
+        return self.answer(round, self.voter.calibrated(self._look_at_probes(round).detach()))
 
     def answer(self, round: int, logits: Tensor) -> Answer:  # noqa: ARG002 - for those who answer otherwise
         """What these logits [P, C] make this node answer. Where nothing is sent, votes: for the record only."""
@@ -133,13 +135,13 @@ class Learner:
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
-    def _look_at_probes(self, round: int) -> tuple[Tensor, Tensor | None]:
-        """Logits [P, C] and labels [P] of a round's probes."""
+    def _look_at_probes(self, round: int) -> Tensor:
+        """Logits [P, C] of a round's probes."""
         self._seed_dropout()
         x, labels = self._on_device(self.probes.sample(round))
-        logits = self.model(self.normalise(x)).flatten(0, -2)  # [P, C]
-        self._seen = logits, None if labels is None else labels.flatten()
-        return self._seen
+        logits: Tensor = self.model(self.normalise(x)).flatten(0, -2)  # [P, C]
+        self._seen = round, logits, None if labels is None else labels.flatten()
+        return logits
 
     def distill(
         self, round: int, answers: Sequence[Answer], channel: Channel, weights: np.ndarray | None = None
@@ -148,11 +150,10 @@ class Learner:
 
         `weights` [N] or [N, P]: see consensus.py; None: all answers count the same.
         """
-        if self.method.distils_merged:
-            self._look_at_probes(round)  # the merge has changed the model since it voted
-        assert self._seen is not None, "distill follows vote"
-        logits, labels = self._seen
-        self._seen = None
+        if self._seen is None or self._seen[0] != round or self.method.distils_merged:
+            self._look_at_probes(round)  # the model has changed since it voted
+        assert self._seen is not None
+        (_, logits, labels), self._seen = self._seen, None
         loss = distillation_loss(
             logits,
             labels,
@@ -192,16 +193,19 @@ class Learner:
         """What this node gives to the merge of a round [W]."""
         return self.export()
 
-    def merge(self, average: np.ndarray, kept: np.ndarray | None = None) -> None:
+    def merge(self, average: np.ndarray, kept: np.ndarray | None = None, since: np.ndarray | None = None) -> None:
         """Take the mean of the peers' parameters [W] by the method's rule. Optimiser state stays as it is.
 
         `kept` [W]: the part of this node's change that was not sent, where merges send changes since a common model.
+        `since` [W]: what this node had when the merge began, if it has trained on: then the merge's change is added.
         """
-        self.parameters.replace(self.merge_step.step(torch.from_numpy(average).to(self.device)))
+        merged = self.merge_step.step(torch.from_numpy(average).to(self.device))
         if self.anchor is not None:
-            self.anchor.copy_(self.parameters.vector)
+            self.anchor.copy_(merged)
         if self.feedback is not None and kept is not None:
-            self.feedback.settle(self.parameters.export(), kept)
+            self.feedback.settle(merged.cpu().numpy(), kept)
+        own = self.parameters.vector
+        self.parameters.replace(merged if since is None else own + (merged - torch.from_numpy(since).to(self.device)))
 
     # --- what a newcomer gets from a member
 
@@ -293,6 +297,8 @@ class Learner:
         state |= {f"outer.{key}": value for key, value in self.merge_step.state.items()}
         if self.feedback is not None:
             state |= {f"feedback.{key}": value for key, value in self.feedback.state.items()}
+        late = {} if self.late is None else self.late.state
+        state |= {f"{LATE}{key}": value for key, value in late.items()}
         return state | {f"voter.{key}": value for key, value in self.voter.state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> list[str]:
@@ -302,14 +308,14 @@ class Learner:
         if kept != held:
             raise ConfigError(f"--resume: the checkpoint is of a model of {kept} parameters, this one has {held}")
         own = self.state()
-        lacking = {_part(key) for key in own.keys() - state.keys()}
+        lacking = {part_of(key) for key in own.keys() - state.keys()}
         if "outer" in lacking:  # each peer would begin with a state of its own, and they would never have one model
             raise ConfigError(
                 f"--method {self.method.name}: the checkpoint was written with a method whose merges keep no such "
                 "state; go on with that method, or begin anew with another --out"
             )
         for key, tensor in own.items():
-            if key != "generator" and not key.startswith("voter.") and _part(key) not in lacking:
+            if key != "generator" and not key.startswith(("voter.", LATE)) and part_of(key) not in lacking:
                 tensor.copy_(state[key])
         if self.anchor is not None and "anchor" in lacking:
             self.anchor.copy_(self.parameters.vector)
@@ -317,30 +323,13 @@ class Learner:
         if self.feedback is not None:
             self.feedback.restored()
         self.batches.set_state(state["generator"])
-        unused = {_part(key) for key in state.keys() - own.keys()}
-        return [f"{PARTS[part]} begins anew" for part in sorted(lacking)] + [
-            f"{PARTS[part]} is not used" for part in sorted(unused - lacking)
-        ]
+        if self.late is not None:
+            self.late.restore({key.removeprefix(LATE): state[key] for key in state if key.startswith(LATE)})
+        unused = {part_of(key) for key in state.keys() - self.state().keys()}
+        return not_carried_over(lacking, unused)
 
     def _on_device(self, examples: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
         x, y = examples
         if self.device.type == "cpu":
             return x, y
         return x.to(self.device), None if y is None else y.to(self.device)
-
-
-# The parts of a learner's state, by the first word of their keys.
-PARTS = {
-    "parameters": "the model",
-    "generator": "the draw of examples",
-    "optimiser": "the optimiser's state",
-    "student": "the optimiser of merged models",
-    "anchor": "the last merged model",
-    "outer": "the merge rule's state",
-    "feedback": "error feedback of coded merges",
-    "voter": "what was known of the voters",
-}
-
-
-def _part(key: str) -> str:
-    return key.partition(".")[0]

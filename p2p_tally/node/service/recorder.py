@@ -59,6 +59,10 @@ class DaemonRecorder:
         """Call this function with every round from now on. It must be quick: the next round waits for it."""
         self._listeners.append(listener)
 
+    def wants_all(self, round: int) -> bool:
+        """A checkpoint holds all that the next round depends on."""
+        return bool(self.checkpoint_every) and round % self.checkpoint_every == 0
+
     async def record(self, node: Node, report: RoundReport) -> None:
         for stage, count in report.sent.items():
             self.payload += count.payload
@@ -73,7 +77,7 @@ class DaemonRecorder:
             self._on_line(self._line(node, report))
             self._log_progress(node, report)
             self._since, self._seconds = {}, {}
-        if self.checkpoint_every and report.round % self.checkpoint_every == 0:
+        if self.wants_all(report.round):
             await self._save(node)
 
     def _log_progress(self, node: Node, report: RoundReport) -> None:
@@ -137,5 +141,5 @@ class DaemonRecorder:
         if len(report.answers) < 2:
             return None
         votes = np.stack([votes_of(answer) for answer in report.answers])
-        labels = self.learner.probes.sample(report.round)[1]
+        labels = self.learner.probes.sample(report.answered)[1]
         return measure(votes, self.learner.classes, None if labels is None else labels.flatten().numpy())
