@@ -87,4 +87,4 @@ class Late:
 
 
 def _tensor(array: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))
+    return torch.from_numpy(np.array(array, order="C"))  # a copy: what came in a frame cannot be written to

@@ -15,6 +15,11 @@ def rounds_late(federation: Federation) -> int:
     return int(federation.overlap)
 
 
+def uses_votes(federation: Federation, round: int) -> bool:
+    """Whether votes of this round are ever used. Those of the last one would be used after it, so they are not sent."""
+    return round + rounds_late(federation) <= federation.rounds
+
+
 def check_overlap(federation: Federation, method: Method, *, sends_ballots: bool) -> None:
     """Refuse --overlap where nothing can be under way while a node goes on."""
     such = "accepted are methods such as tally, fedavg, fedmd and diloco"

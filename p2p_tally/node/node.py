@@ -32,7 +32,8 @@ from p2p_tally.node.step.inbox import ListDoor
 from p2p_tally.node.step.step import Abandoned, LeftBehind, Step
 from p2p_tally.node.step.witness import Witness
 from p2p_tally.protocol.deadlines import Deadlines
-from p2p_tally.protocol.ledger import Ledger
+from p2p_tally.protocol.ledger import Count, Ledger
+from p2p_tally.protocol.messages import Stage
 from p2p_tally.topologies import Topology
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,10 @@ class Recorder(Protocol):
 
     async def record(self, node: "Node", report: RoundReport) -> None:
         """A round is finished."""
+        ...
+
+    def book(self, sent: dict[Stage, Count]) -> None:
+        """What was sent after the last round, by a node that was asked to stop."""
         ...
 
 
@@ -123,6 +128,7 @@ class Node:
                     self.step.rejoin(behind.theirs)
             if self.position.round < self.position.last:  # stopped: its last checkpoint is for a run that goes on
                 await self._settle()
+                self._recorder.book(self.ledger.settle())
         except Abandoned:
             log.info("round %d abandoned", self.position.round + 1, extra={"event": "abandoned"})
         finally:

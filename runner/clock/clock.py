@@ -90,8 +90,8 @@ class VirtualClock:
         overlaps: Callable[[int], bool] | None = None,
     ) -> None:
         """`compute`: nanoseconds that each node computes in a round, before it votes; None: as long as it is measured.
-        `rings`: whether the merge of a round goes around a ring. `overlaps`: nodes use the votes of a round in the round
-        after it, and the result of its merge too if this says so; None: both at once."""
+        `rings`: whether the merge of a round goes around a ring. `overlaps`: nodes use the votes of a round in the next
+        one, and so the result of its merge if this says so; None: both at once."""
         self._up = np.array([link.up for link in links], float)  # [N]; 0: no limit
         self._down = np.array([link.down for link in links], float)
         self._latency = np.array([link.latency for link in links], np.int64)

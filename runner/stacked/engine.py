@@ -19,6 +19,7 @@ from p2p_tally.ids import derive_seed, ranked_names
 from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.overlap import uses_votes
 from p2p_tally.learning.schedule import (
     begin_alike,
     channel_opens,
@@ -156,7 +157,7 @@ class Stacked:
         watch.lap("merge")
 
         now = Channels.of(self.federation, r, self.opened, there)
-        voting, speaking = now.trains, now.speaks  # [N]
+        voting, speaking = now.trains, now.speaks & uses_votes(self.federation, r)  # [N]
         wait = there & waiting(self.federation, self.opened)
         # Measured before the peers look at the probes: `distill` needs the forward pass of that look.
         ready = self._ready(r) if wait.any() else None

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.late import Late, LateVotes
+from p2p_tally.learning.overlap import uses_votes
 from p2p_tally.learning.schedule import CLOSED, Channel, channel
 from p2p_tally.node.poll import Heard, Poll
 
@@ -33,11 +34,12 @@ class LatePoll(Poll):
 
     async def hear(self, round: int, own: Answer, now: Channel) -> Heard:
         """Send this node's answer of a round, and take the answers of the round before."""
-        if now.speaks:
+        used = uses_votes(self._federation, round)
+        if now.speaks and used:
             await self._say(round, own)
         await self.settle()
         self._step.leave_if_others_left(round)
-        before, self._sent = self._late.take_votes(), Sent(round, own, now)
+        before, self._sent = self._late.take_votes(), Sent(round, own, now) if used else None
         if before is None or before.round != round - 1:
             return Heard(round, {}, CLOSED, None)
         then = channel(self._federation, before.round, self._warmup())

@@ -13,6 +13,7 @@ from p2p_tally.node.reports import RoundReport
 from p2p_tally.node.service.checkpoint import Checkpoint, Checkpoints
 from p2p_tally.node.service.metrics import Metrics
 from p2p_tally.protocol.ledger import Count
+from p2p_tally.protocol.messages import Stage
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +64,14 @@ class DaemonRecorder:
         """A checkpoint holds all that the next round depends on."""
         return bool(self.checkpoint_every) and round % self.checkpoint_every == 0
 
-    async def record(self, node: Node, report: RoundReport) -> None:
-        for stage, count in report.sent.items():
+    def book(self, sent: dict[Stage, Count]) -> None:
+        for stage, count in sent.items():
             self.payload += count.payload
             self.framed += count.framed
             self._since.setdefault(stage.name.lower(), Count()).take(count)
+
+    async def record(self, node: Node, report: RoundReport) -> None:
+        self.book(report.sent)
         for phase, seconds in report.seconds.items():
             self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
         self._metrics.observe(report)

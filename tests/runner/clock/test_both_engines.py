@@ -29,6 +29,8 @@ CASES: tuple[dict[str, Any], ...] = (
     {"method": "diloco", "join": "node-4@3", "leave": "node-0@5"},
     {"warmup": "auto", "topology": "star"},
     {"topology": "matchings", "start": "own"},
+    {"overlap": True, "merge_precision": "int8"},
+    {"overlap": True, "topology": "ring", "hops": 2, "warmup": "auto"},
 )
 
 
