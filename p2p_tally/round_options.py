@@ -204,6 +204,7 @@ class RoundOptions(Options):
         "next round's local steps are computed, and is then applied as the change that it makes",
         "given or not given",
         metavar="FLAG",
+        group="Votes",
         agreed=True,
     )
 
