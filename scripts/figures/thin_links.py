@@ -3,9 +3,9 @@
     p2p-tally sweep thin-links-features --seeds 0,1,2 --data-root DATA --out SWEEP
     python scripts/figures/thin_links.py SWEEP [--out docs/images]
 
-What is learned does not depend on links, so each run of the sweep is charged by the virtual clock for every link. What is
-trained is an MLP on CIFAR-10 features. For the sizes of ResNet-18 and TinyGPT its curves are drawn again, over the hours
-that messages of those sizes would take: they say what a round costs there, not what those models would learn.
+What is learned does not depend on links, so each run of the sweep is charged by the virtual clock for every link. What
+is trained is an MLP on CIFAR-10 features. For the sizes of ResNet-18 and TinyGPT its curves are drawn again, over the
+hours that messages of those sizes would take: they say what a round costs there, not what those models would learn.
 """
 
 import argparse
