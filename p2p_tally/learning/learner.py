@@ -150,9 +150,9 @@ class Learner:
 
         `weights` [N] or [N, P]: see consensus.py; None: all answers count the same.
         """
-        if self._seen is None or self._seen[0] != round or self.method.distils_merged:
+        assert self._seen is not None, "distill follows vote"
+        if self._seen[0] != round or self.method.distils_merged:
             self._look_at_probes(round)  # the model has changed since it voted
-        assert self._seen is not None
         (_, logits, labels), self._seen = self._seen, None
         loss = distillation_loss(
             logits,
