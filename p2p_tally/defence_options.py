@@ -13,8 +13,8 @@ class DefenceOptions(VotingOptions):
     attack: str | None = option(
         None,
         "for experiments: the last COUNT nodes lie in this way; results are those of the others",
-        "KIND:COUNT with one of flip, targeted:A-B, second-choice, copy, random, sign, scale, alie, ipm, mimic, noise, "
-        "nan, equivocate, withhold:STAGE; several separated by commas",
+        "KIND:COUNT with one of flip, targeted:A-B, second-choice, copy, random, sign, scale, alie, ipm, mimic, "
+        "selfish, noise, nan, equivocate, withhold:STAGE; several separated by commas",
         metavar="KIND:COUNT,...",
         group="Measuring",
         pattern=rf"^{ATTACK}(,{ATTACK})*$",

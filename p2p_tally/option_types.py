@@ -14,6 +14,7 @@ from p2p_tally.own_objects import import_path
 
 METHOD_NAMES = (
     "tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd", "diloco",
+    "gflat", "dspodfl", "pame", "spod-gt", "dpfl",
 )  # fmt: skip
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
@@ -21,7 +22,7 @@ SoftPrecision = Literal["float32", "float16", "int8"]
 MergePrecision = Literal["float32", "bfloat16", "int8"]
 MergeWhen = Literal["clock", "drift"]
 MergeOver = Literal["neighbours", "ring"]
-TallyWeights = Literal["uniform", "mixing", "reliability"]
+TallyWeights = Literal["auto", "uniform", "mixing", "reliability"]
 Recipe = Literal["plain", "skewed"]
 ConsensusWeight = Literal["fixed", "agreement", "margin"]
 Start = Literal["auto", "own", "common"]

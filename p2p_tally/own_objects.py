@@ -6,6 +6,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,9 @@ def fingerprint(value: object) -> str:
     """A text that is the same in two processes only if they declare the same: a function by its name and its source."""
     if isinstance(value, functools.partial):
         return f"partial({fingerprint(value.func)}, {value.args!r}, {sorted(value.keywords.items())!r})"
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = (f"{one.name}={fingerprint(getattr(value, one.name))}" for one in fields(value))
+        return f"{type(value).__qualname__}({', '.join(parts)})"
     if not callable(value):
         return repr(value)
     name = getattr(value, "__qualname__", type(value).__qualname__)

@@ -105,7 +105,8 @@ class RoundOptions(Options):
     )
     merge_every: int | None = option(
         None,
-        "rounds M between parameter merges; 0: never [default: 50; feddf 1; local and no-consensus 0]",
+        "rounds M between parameter merges; 0: never [default: 50; feddf, gflat, dspodfl, pame, spod-gt and dpfl 1; "
+        "local and no-consensus 0]",
         "a whole number from 0",
         metavar="M",
         agreed=True,
@@ -186,10 +187,12 @@ class RoundOptions(Options):
         agreed=True,
     )
     tally_weights: TallyWeights = option(
-        "uniform",
+        "auto",
         "how much the votes of a tally count: all the same, by the graph's mixing weights, or by how reliable the "
-        "voter was so far, class by class: by labels, and without them by what all votes say",
-        "uniform, mixing or reliability",
+        "voter was so far, class by class: by labels, and without them by what all votes say; auto: by reliability "
+        "where tally learns from votes of five or more members that all hear, and not from labels; otherwise all the "
+        "same",
+        "auto, uniform, mixing or reliability",
         metavar="HOW",
         group="Votes",
         agreed=True,
@@ -247,6 +250,54 @@ class RoundOptions(Options):
         agreed=True,
         ge=0,
         lt=1,
+    )
+    rho: float = option(
+        0.05,
+        "gflat: distance at which a local step takes its gradient",
+        "a number from 0",
+        metavar="RHO",
+        group="Some methods",
+        agreed=True,
+        ge=0,
+    )
+    steps_taken: float = option(
+        0.5,
+        "dspodfl, spod-gt: chance that a node takes a local step",
+        "a number above 0, at most 1",
+        metavar="SHARE",
+        group="Some methods",
+        agreed=True,
+        gt=0,
+        le=1,
+    )
+    links_used: float = option(
+        0.5,
+        "dspodfl, pame, spod-gt: chance that a merge uses a link; spod-gt: each direction of it",
+        "a number above 0, at most 1",
+        metavar="SHARE",
+        group="Some methods",
+        agreed=True,
+        gt=0,
+        le=1,
+    )
+    coordinates_sent: float = option(
+        0.1,
+        "pame: share of the parameters that travels over a link that is used",
+        "a number above 0, at most 1",
+        metavar="SHARE",
+        group="Some methods",
+        agreed=True,
+        gt=0,
+        le=1,
+    )
+    partners: int = option(
+        3,
+        "dpfl: most neighbours whose models a node takes into its mean",
+        "a whole number from 0",
+        metavar="B",
+        group="Some methods",
+        agreed=True,
+        ge=0,
     )
     disagreement_weight: float = option(
         0.0,

@@ -15,8 +15,8 @@ from typing import TypeVar
 from p2p_tally.errors import ConfigError
 
 LINK = (
-    "[NAME=]UP[/DOWN],LATENCY[,LOSS], as in 1mbit,100ms or node-3=64kbit/1mbit,600ms,1%; from 100bit to 1000gbit, and at "
-    "most 60min"
+    "[NAME=]UP[/DOWN],LATENCY[,LOSS], as in 1mbit,100ms or node-3=64kbit/1mbit,600ms,1%; from 100bit to 1000gbit, "
+    "and at most 60min"
 )
 COMPUTE = "[NAME=]TIME, as in 2s or node-3=300ms; at most 1440min"
 

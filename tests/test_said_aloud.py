@@ -28,6 +28,13 @@ from p2p_tally.protocol.handshake import fields_digest, told_differences
         ({"top_k": 5, "method": "rcfd"}, []),
         ({"outer_lr": 0.5}, ["--outer-lr 0.5: the method tally does not read it; ignored"]),
         ({"outer_lr": 0.5, "outer_momentum": 0.5, "method": "diloco"}, []),
+        ({"rho": 0.1, "method": "gflat"}, []),
+        ({"partners": 2, "method": "dpfl"}, []),
+        ({"partners": 2, "method": "pame"}, ["--partners 2: the method pame does not read it; ignored"]),
+        ({"rho": 0.1}, ["--rho 0.1: the method tally does not read it; ignored"]),
+        ({"links_used": 0.1, "steps_taken": 0.1, "method": "spod-gt"}, []),
+        ({"coordinates_sent": 0.2, "links_used": 0.1, "method": "pame"}, []),
+        ({"coordinates_sent": 0.2, "method": "dspodfl"}, ["--coordinates-sent 0.2: the method dspodfl does not"]),
         ({"disagreement_weight": 0.5, "inverse_agreement": 0.5}, []),
         (
             {"disagreement_weight": 0.5, "inverse_agreement": 0.5, "method": "fedmd"},

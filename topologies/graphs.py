@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from p2p_tally.topologies import shapes
+from p2p_tally.topologies import satellites, shapes
 from p2p_tally.topologies.errors import TopologyError
 from p2p_tally.topologies.graph_files import read_edges
 from p2p_tally.topologies.topology import Edge, Schedule, Topology
@@ -158,6 +158,27 @@ def _matchings(request: Request) -> Schedule:
     return Schedule(lambda epoch: shapes.matching(request.count, request.seed, epoch), phases=None)
 
 
+def _satellites(request: Request) -> Schedule:
+    numbers = request.argument.split("x")
+    if len(numbers) != 3 or not all(
+        one.isascii() and one.isdecimal() and len(one) <= LONGEST_NUMBER for one in numbers
+    ):
+        raise TopologyError(
+            f"{request.name}: accepted are three whole numbers, PLANESxKMxROUNDS: planes, altitude, rounds in an orbit"
+        )
+    planes, altitude, rounds = map(int, numbers)
+    if not planes or request.count % planes:
+        raise TopologyError(f"{request}: the number of members must be a multiple of the planes, {planes}")
+    if altitude <= satellites.ATMOSPHERE_KM or not rounds:
+        lowest = satellites.ATMOSPHERE_KM
+        raise TopologyError(f"{request.name}: the altitude must be above {lowest:g} km, and the rounds from 1")
+
+    def seen(round: int) -> Iterable[Edge]:
+        return satellites.in_sight(satellites.positions(request.count, planes, altitude, round / rounds))
+
+    return Schedule(seen, phases=rounds)
+
+
 def _fixed(draw: Callable[[Request], Iterable[Edge]]) -> Callable[[Request], Schedule]:
     return lambda request: Schedule(lambda _: draw(request))
 
@@ -196,6 +217,11 @@ ROWS: dict[str, Row] = {
         "round r: one partner, 2^((r-1) mod log2 N) hops away by XOR; N a power of two",
     ),
     "matchings": Row(_matchings, "random pairs, drawn anew each round"),
+    "satellites": Row(
+        _satellites,
+        "a Walker constellation at KM altitude: who is in sight of whom, around an orbit of ROUNDS rounds",
+        argument="PLANESxKMxROUNDS",
+    ),
 }
 
 # The names as users write them, and what they mean.

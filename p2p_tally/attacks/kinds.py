@@ -54,6 +54,10 @@ KINDS = {
             "ipm", About.PARAMETERS, "the honest mean times minus FACTOR", "FACTOR", "0.5", knows_others=True,
         ),
         Kind("mimic", About.PARAMETERS, "what the first member contributes", knows_others=True),
+        Kind(
+            "selfish", About.PARAMETERS,
+            "makes the mean what the first member has alone, and takes the honest mean for itself", knows_others=True,
+        ),
         Kind("noise", About.PARAMETERS, "its parameters and normal noise of FACTOR times their size", "FACTOR", "10"),
         Kind("nan", About.PARAMETERS, "no numbers at all"),
         Kind("equivocate", About.MESSAGES, "every other peer gets other votes, announcements and parameters"),
@@ -183,6 +187,11 @@ def check_attacks(federation: Federation, where: Place, classes: int | None = No
             )
         if kind.about is About.PARAMETERS and not _merges(federation):
             raise ConfigError(f"{text}: nothing is merged; accepted is a method that merges, and --merge-every above 0")
+        if kind.name == "selfish" and (federation.merge_precision != "float32" or federation.merge_top_k):
+            raise ConfigError(
+                f"{text}: it takes another result than the others, and changes are sent since a result that all have; "
+                "accepted is --merge-precision float32 without --merge-top-k"
+            )
         if classes is not None and kind.argument == "A-B" and max(attack.classes) >= classes:
             raise ConfigError(f"{text}:{attack.argument}: accepted are classes from 0 to {classes - 1}")
         if kind.knows_others and where != "daemon":

@@ -36,6 +36,7 @@ class Liar(Learner):
         self._about_parameters = lies_of(self.federation, rank, About.PARAMETERS)
         self._rank = rank
         self._known = known
+        self._taken: np.ndarray | None = None  # what it takes of the next merge in place of its result
         self._merged: list[np.ndarray] = []  # the result of the last merge, if there was one
 
     def _draw(self, round: int) -> np.random.Generator:
@@ -52,8 +53,11 @@ class Liar(Learner):
 
     def contribution(self, round: int) -> np.ndarray:
         own, draw = super().contribution(round), self._draw(round)
+        self._taken = None
         for attack in self._about_parameters:
             known = self._what_is_known(round, own) if attack.kind.knows_others else own[None]
+            if attack.kind.name in vectors.TAKEN:
+                self._taken = vectors.TAKEN[attack.kind.name](own, known)
             own = vectors.LIES[attack.kind.name](own, known, attack, draw)
         return own
 
@@ -63,5 +67,5 @@ class Liar(Learner):
         return np.stack([*self._merged, own])
 
     def merge(self, average: np.ndarray, kept: np.ndarray | None = None, since: np.ndarray | None = None) -> None:
-        super().merge(average, kept, since)
-        self._merged = [self.parameters.export().copy()]
+        super().merge(average if self._taken is None else self._taken, kept, since)
+        self._merged = [super().contribution(0).copy()]

@@ -42,6 +42,23 @@ def mimic(_own: np.ndarray, known: np.ndarray, _attack: Attack, _draw: np.random
     return first
 
 
+def selfish(_own: np.ndarray, known: np.ndarray, attack: Attack, _draw: np.random.Generator) -> np.ndarray:
+    """Competitive advantage, Jia, Fang and Gong, NeurIPS 2025 (SelfishAttack, its attack on the mean with lambda 0):
+    the plain mean of the known and of all liars, who say the same, is then what the first of the known has alone.
+
+    In the paper each receiver is sent another lie; here there is one for all, as a mesh sums it once for all."""
+    everyone = len(known) + attack.count
+    said = everyone * known[0].astype(np.float64) - known.sum(0, dtype=np.float64)
+    false: np.ndarray = (said / attack.count).astype(np.float32)
+    return false
+
+
+def honest_mean(own: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """What a selfish member takes of a merge that it has spoilt for the others."""
+    mean: np.ndarray = np.concatenate([known, own[None]]).mean(0, dtype=np.float64).astype(np.float32)
+    return mean
+
+
 def noise(own: np.ndarray, _known: np.ndarray, attack: Attack, draw: np.random.Generator) -> np.ndarray:
     size = attack.factor * float(np.sqrt(np.mean(np.square(own, dtype=np.float64))))
     noisy: np.ndarray = own + np.float32(size) * draw.standard_normal(len(own), dtype=np.float32)
@@ -58,6 +75,10 @@ LIES: dict[str, VectorLie] = {
     "alie": alie,
     "ipm": ipm,
     "mimic": mimic,
+    "selfish": selfish,
     "noise": noise,
     "nan": nan,
 }
+
+# Kinds whose liars take another result of a merge than the others: (own [W], known [H, W]) -> it [W].
+TAKEN: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"selfish": honest_mean}

@@ -64,6 +64,19 @@ def clipped_gossip(
     return _pulled(own, others, [factor * weight for factor, weight in zip(factors, weights, strict=True)], sent)
 
 
+def nearer_half(own: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Each of the others, drawn towards this node's own values until it is no further from them than the nearer half.
+
+    `own`: for each of the others, the values beside which it stands; they may send different parts of a vector."""
+    if not others:
+        return []
+    factors = _factors([_distance(other, near) for other, near in zip(others, own, strict=True)])
+    return [
+        other if factor == 1.0 else _pulled(near, [other], [factor])
+        for other, near, factor in zip(others, own, factors, strict=True)
+    ]
+
+
 def squared_distances(vectors: Sequence[np.ndarray]) -> np.ndarray:
     """Between all pairs [N, N]. Differences from the first vector are multiplied, because models are alike: products of
     whole models would cancel out to noise."""

@@ -38,6 +38,7 @@ def check_graph(federation: Federation, topology: Topology | None) -> None:
     """Refuse options that do not go with the graph; None: a node that knows no more than its neighbours."""
     if topology is None and changes_members(federation):
         raise ConfigError("--join and --leave: accepted with --topology, and all other members as --peers")
+    check_exchange(federation)
     if federation.merge_over == "ring":
         _check_ring(federation, topology)
     if topology is not None and federation.merge_every != 0:
@@ -55,6 +56,31 @@ def check_graph(federation: Federation, topology: Topology | None) -> None:
             "--merge-when drift: peers with other neighbours hear other votes, and would merge in other rounds; "
             "accepted on --topology mesh"
         )
+
+
+def check_exchange(federation: Federation) -> None:
+    """Refuse options that do not go with a method that says itself what its merges send."""
+    method = method_of(federation)
+    if method.exchange is None:
+        return
+    says = f"the method {method.name} says itself what its merges send"
+    for given, option, accepted in (
+        (federation.merge_precision != "float32", f"--merge-precision {federation.merge_precision}", "float32"),
+        (bool(federation.merge_top_k), f"--merge-top-k {federation.merge_top_k:g}", "0"),
+        (federation.merge_over != "neighbours", f"--merge-over {federation.merge_over}", "neighbours"),
+    ):
+        if given:
+            raise ConfigError(f"{option}: {says}; accepted is {accepted}")
+    if not method.exchange.keeps_total:
+        return
+    total = f"the method {method.name} must keep the sum of all trackers"
+    if federation.robust_merge not in ("auto", "off"):
+        raise ConfigError(
+            f"--robust-merge {federation.robust_merge}: {total}, and a bound would lose a part of it; accepted is off "
+            "(or auto, which is off there)"
+        )
+    if changes_members(federation):
+        raise ConfigError(f"--join and --leave: {total}; accepted with it are members that stay")
 
 
 def merge_ring(federation: Federation, topology: Topology, round: int = 1) -> tuple[str, ...] | None:

@@ -3,7 +3,7 @@
 It knows torch and calls the functions of the method's row. It knows no sockets, no clock and no other peer's model.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,14 @@ from p2p_tally.learning.answers import votes
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise, batch_seed
 from p2p_tally.learning.data.probes import ProbePool
+from p2p_tally.learning.exchanges.own_loss import own_loss
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.late import Late
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import ProbeStatistics, training_mode
 from p2p_tally.learning.objectives import distillation_loss
 from p2p_tally.learning.optimiser import FlatAdamW
-from p2p_tally.learning.parameters import FlatParameters
+from p2p_tally.learning.parameters import FlatParameters, joined
 from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.saved.file import model_bytes
 from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
@@ -72,6 +73,7 @@ class Learner:
         about: About | None = None,
         exam: Examples | None = None,
     ) -> None:
+        self.name = name
         self.about = about
         self.federation = federation
         self.method = method_of(federation)
@@ -106,17 +108,30 @@ class Learner:
 
     # --- the steps of a round
 
-    def train(self) -> None:
-        """K local steps on private data."""
+    def train(self, round: int = 1) -> None:
+        """K local steps on private data, or those of them that the method's row takes in a round."""
         settings = self.federation
         self._seed_dropout()
         drawn = torch.randint(len(self.private), (settings.local_steps, settings.batch), generator=self.batches)
-        for indices in drawn:
+        for step, indices in enumerate(drawn):
+            if not self.method.takes_step(settings, self.name, round, step):
+                continue
             x, y = self._on_device(self.private.take(indices))
             assert y is not None
-            x = self.normalise(self.augment(x, self.batches))
-            loss = self._local_loss(self.model(x).flatten(0, -2), y.flatten())
-            self._step(loss, self.optimiser, self.anchor)
+            self._step(
+                self._local_gradient(self.normalise(self.augment(x, self.batches)), y), self.optimiser, self.anchor
+            )
+
+    def _local_gradient(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        """In one piece or several."""
+        flat, rule = self.parameters, self.method.local_gradient
+
+        def here() -> list[Tensor]:
+            return flat.backward(self._local_loss(self.model(x).flatten(0, -2), y.flatten()))
+
+        if rule is None:
+            return here()
+        return [rule(lambda: joined(here()), flat.vector[None], self.merge_step.state, self.federation)]
 
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round. The forward pass is kept for `distill`."""
@@ -163,16 +178,15 @@ class Learner:
             disagreement_weight=self.federation.disagreement_weight if self.method.weighs_disagreement else 0.0,
             by_margin=self.federation.consensus_weight == "margin",
         )
-        self._step(loss, self.student, None)
+        self._step(self.parameters.backward(loss), self.student, None)
 
     def _target(self, answers: Sequence[Answer], weights: np.ndarray | None) -> Tensor:
         assert self.method.target is not None, "only a method that sends answers has a channel that speaks"
         target = self.method.target(answers, self.classes, self.federation, weights)
         return torch.from_numpy(np.asarray(target, np.float32)).to(self.device)
 
-    def _step(self, loss: Tensor, optimiser: FlatAdamW, anchor: Tensor | None) -> None:
+    def _step(self, gradient: list[Tensor], optimiser: FlatAdamW, anchor: Tensor | None) -> None:
         flat = self.parameters
-        gradient = flat.backward(loss)  # in one piece or several
         if anchor is not None:  # the gradient of mu / 2 |w - anchor|^2
             for piece, own, start in zip(gradient, flat.pieces(flat.vector), flat.pieces(anchor), strict=True):
                 piece.add_(own - start, alpha=self.federation.mu)
@@ -191,7 +205,7 @@ class Learner:
 
     def contribution(self, round: int) -> np.ndarray:  # noqa: ARG002 - for those who contribute something else
         """What this node gives to the merge of a round [W]."""
-        return self.export()
+        return self.method.contributed(self.merge_step, self.parameters.vector).cpu().numpy()
 
     def merge(self, average: np.ndarray, kept: np.ndarray | None = None, since: np.ndarray | None = None) -> None:
         """Take the mean of the peers' parameters [W] by the method's rule. Optimiser state stays as it is.
@@ -199,13 +213,17 @@ class Learner:
         `kept` [W]: the part of this node's change that was not sent, where merges send changes since a common model.
         `since` [W]: what this node had when the merge began, if it has trained on: then the merge's change is added.
         """
-        merged = self.merge_step.step(torch.from_numpy(average).to(self.device))
+        taken = self.method.taken(torch.from_numpy(average).to(self.device), self._own_loss, self.federation)
+        merged = self.merge_step.step(taken)
         if self.anchor is not None:
             self.anchor.copy_(merged)
         if self.feedback is not None and kept is not None:
             self.feedback.settle(merged.cpu().numpy(), kept)
         own = self.parameters.vector
         self.parameters.replace(merged if since is None else own + (merged - torch.from_numpy(since).to(self.device)))
+
+    def _own_loss(self) -> Callable[[Tensor], float]:
+        return own_loss(self.model, self.private, self.normalise, self.device)
 
     # --- what a newcomer gets from a member
 
@@ -297,8 +315,7 @@ class Learner:
         state |= {f"outer.{key}": value for key, value in self.merge_step.state.items()}
         if self.feedback is not None:
             state |= {f"feedback.{key}": value for key, value in self.feedback.state.items()}
-        late = {} if self.late is None else self.late.state
-        state |= {f"{LATE}{key}": value for key, value in late.items()}
+        state |= {f"{LATE}{key}": value for key, value in (self.late.state if self.late else {}).items()}
         return state | {f"voter.{key}": value for key, value in self.voter.state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> list[str]:
@@ -330,6 +347,4 @@ class Learner:
 
     def _on_device(self, examples: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
         x, y = examples
-        if self.device.type == "cpu":
-            return x, y
         return x.to(self.device), None if y is None else y.to(self.device)

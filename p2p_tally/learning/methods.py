@@ -19,6 +19,13 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.ids import digest
 from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import Answer, histogram, mean_soft_label, mean_top_k
+from p2p_tally.learning.exchanges.dpfl import CHOOSING, greedy
+from p2p_tally.learning.exchanges.dspodfl import SPORADIC
+from p2p_tally.learning.exchanges.exchange import Exchange, both_ways, one_way
+from p2p_tally.learning.exchanges.gflat import flat_gradient, uphill
+from p2p_tally.learning.exchanges.local_steps import LocalGradient, TakesStep, every_step, sporadic_step
+from p2p_tally.learning.exchanges.pame import PARTIAL, of_the_pair
+from p2p_tally.learning.exchanges.spod_gt import TRACKING, tracker
 from p2p_tally.learning.merging import MergeStep, outer_nesterov, replace
 from p2p_tally.learning.related_targets import majority, mean_of_confident, sharpened
 from p2p_tally.own_objects import fingerprint, import_object
@@ -67,6 +74,11 @@ class Method:
     distils_merged: bool = False  # the step on the probes comes after the merge, on the merged model
     common_start: bool = False  # all peers must begin with the same parameters
     proximal: bool = False  # local steps are pulled towards the last merged model, by --mu
+    exchange: Exchange | None = None  # what neighbours exchange, where it is not the mean: exchanges/exchange.py
+
+    # Local steps: exchanges/local_steps.py
+    takes_step: TakesStep = every_step
+    local_gradient: LocalGradient | None = None  # None: the gradient where the model is
 
     # In figures and tables
     label: str = _shown("")  # "": the name
@@ -90,6 +102,15 @@ class Method:
     def shown_as(self) -> str:
         """Its name in figures and tables."""
         return self.label or self.name
+
+    def contributed(self, merge_step: MergeStep, parameters: "Tensor") -> "Tensor":
+        """What a peer gives to a merge [..., V W], from its parameters [..., W]."""
+        return parameters if self.exchange is None else self.exchange.gives(merge_step, parameters)
+
+    def taken(self, merged: "Tensor", loss: "Callable[[], Callable[[Tensor], float]]", given: Federation) -> "Tensor":
+        """What a peer takes of what a merge gave it: a vector, or vectors [1 + k, W] that its own loss chooses from."""
+        takes = None if self.exchange is None else self.exchange.takes
+        return merged if takes is None or merged.dim() == 1 else takes(merged, loss(), given)
 
     def agreed_value(self) -> str:
         """What peers compare: the name, and of a user's own row a digest of what changes a run."""
@@ -148,6 +169,25 @@ METHODS: dict[str, Method] = {
             "diloco", "the mean parameter change drives an outer Nesterov step", colour="#009E73",
             merge_step=outer_nesterov, common_start=True,
         ),
+        Method(
+            "gflat", "GFlat: fedavg whose local steps look for flat ground", colour="#117733", merge_every=1,
+            merge_step=uphill, local_gradient=flat_gradient,
+        ),
+        Method(
+            "dspodfl", "DSpodFL: local steps and links by chance", colour="#44AA99", merge_every=1,
+            takes_step=sporadic_step, exchange=SPORADIC,
+        ),
+        Method(
+            "pame", "PaME: some coordinates, to some neighbours", colour="#88CCEE", merge_every=1, exchange=PARTIAL,
+        ),
+        Method(
+            "spod-gt", "Spod-GT: parameters and a tracker of the mean change, over one-way links", colour="#661100",
+            merge_every=1, merge_step=tracker, common_start=True, takes_step=sporadic_step, exchange=TRACKING,
+        ),
+        Method(
+            "dpfl", "DPFL: each peer's mean is of neighbours that its own data chooses", colour="#DDCC77",
+            merge_every=1, exchange=CHOOSING,
+        ),
     )
 }  # fmt: skip
 _BUILT_IN.update(METHODS)
@@ -171,6 +211,11 @@ READERS: dict[str, Callable[[Method], bool]] = {
     "outer_lr": lambda method: method.merge_step is outer_nesterov,
     "outer_momentum": lambda method: method.merge_step is outer_nesterov,
     "disagreement_weight": lambda method: method.weighs_disagreement,
+    "rho": lambda method: method.local_gradient is flat_gradient,
+    "steps_taken": lambda method: method.takes_step is sporadic_step,
+    "links_used": lambda method: method.exchange is not None and method.exchange.links in (both_ways, one_way),
+    "partners": lambda method: method.exchange is not None and method.exchange.takes is greedy,
+    "coordinates_sent": lambda method: method.exchange is not None and method.exchange.places is of_the_pair,
     "robust_soft": lambda method: method.sends in (Sends.SOFT, Sends.TOP_K),
     "exam": lambda method: method.sends is not Sends.NOTHING,
     "inverse_agreement": lambda method: method.target is histogram,

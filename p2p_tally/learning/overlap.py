@@ -28,6 +28,10 @@ def check_overlap(federation: Federation, method: Method, *, sends_ballots: bool
             f"--overlap: the method {method.name} learns from the merged model in the round of its merge, so it cannot "
             f"go on before the merge has come; {such}"
         )
+    if method.exchange is not None:
+        raise ConfigError(
+            f"--overlap: the method {method.name} exchanges more than one vector in its own way, in the round; {such}"
+        )
     if not sends_ballots and not federation.merge_every:
         raise ConfigError(
             f"--overlap: the method {method.name} with these options sends neither votes nor parameters, so there is "

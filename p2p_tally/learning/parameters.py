@@ -78,6 +78,12 @@ class FlatParameters:
         return hashlib.sha256(self.export().astype("<f4", copy=False).tobytes()).hexdigest()
 
 
+def joined(pieces: list[Tensor]) -> Tensor:
+    """A gradient that comes in pieces as one row [1, W]; a single piece is not copied."""
+    flat = [piece.reshape(-1) for piece in pieces]
+    return (flat[0] if len(flat) == 1 else torch.cat(flat))[None]
+
+
 def checked_vector(values: np.ndarray, length: int) -> np.ndarray:
     """Parameters from a peer, fit for averaging; or a ParameterError."""
     if values.dtype != np.float32 or values.shape != (length,):

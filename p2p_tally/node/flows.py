@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from p2p_tally.learning.exchanges.exchange import used_links
 from p2p_tally.learning.feedback import NAME_BYTES
 from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.schedule import sends_changes
@@ -57,7 +58,12 @@ def flows(
     if merge is None:
         return
     ring = merge_ring(federation, topology, r)
-    if ring is not None:
+    if traffic.exchange is not None:
+        yield Flow.direct(Announce(r, b""), ends, others)
+        used = used_links(traffic.exchange, federation, topology, r)
+        for shard in traffic.by_method(r):
+            yield Flow.direct(shard, *used)
+    elif ring is not None:
         yield from _around_the_ring(r, np.array([topology.rank(member) for member in ring]), traffic.parameters)
     elif topology.is_complete(r):
         base = bytes(NAME_BYTES) if sends_changes(federation) else b""

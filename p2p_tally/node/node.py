@@ -143,7 +143,7 @@ class Node:
 
         self.step.begin_round(r)
         self.position.begin_round()
-        await self.compute(self.learner.train)
+        await self.compute(self.learner.train, r)
         watch.lap("train")
         if report.merge_ended(await self.merger.finish()):
             watch.lap("merge")

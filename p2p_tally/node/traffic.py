@@ -19,9 +19,11 @@ import numpy as np
 
 from p2p_tally.config import Federation
 from p2p_tally.defence.rule import rule_for
+from p2p_tally.learning.exchanges.exchange import pieces, sent_count, used_links
 from p2p_tally.learning.feedback import NAME_BYTES
 from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.handed_over import handed_bytes
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.overlap import uses_votes
 from p2p_tally.learning.schedule import channel, merges, sends_changes
 from p2p_tally.node.formats import merge_formats
@@ -94,6 +96,7 @@ class Traffic:
         self.ballots = ballots
         self.parameters = parameters
         self.nodes = len(topology.members)
+        self.exchange = method_of(federation).exchange
         self._counted: dict[int, _LinkCounts] = {}  # by phase of the graph
         self._rings: dict[int, RingRuns] = {}  # the same; of the last one only
         self._owned: dict[int, dict[tuple[int, int], list[int]]] = {}  # by the number of members
@@ -163,7 +166,12 @@ class Traffic:
         if merge is None:
             return
         ring = merge_ring(self.federation, self.topology, r)
-        if ring is not None:
+        if self.exchange is not None:
+            yield links.to_neighbours(Announce(r, b""))
+            ends, others = used_links(self.exchange, self.federation, self.topology, r)
+            for shard in self.by_method(r):
+                yield Copies(shard, len(ends), int((ends < others).sum()))
+        elif ring is not None:
             yield from self._around_the_ring(r, np.array([self.topology.rank(member) for member in ring]))
         elif self.topology.is_complete(r):
             yield from self._all_reduce(r, links, merge)
@@ -181,6 +189,24 @@ class Traffic:
                 self._counted.clear()  # the graphs never repeat
             self._counted[phase] = _LinkCounts.of(self.topology, r, self.federation)
         return self._counted[phase]
+
+    def by_method(self, r: int) -> Iterator[Shard]:
+        """What goes over each link that a merge by the method's row uses."""
+        assert self.exchange is not None
+        for part, count in self._pieces:
+            yield Shard(r, Stage.VECTOR, part, bytes(4 * count))
+
+    @cached_property
+    def _pieces(self) -> list[tuple[int, int]]:
+        """The runs of a merge by the method's row: their numbers, and how many values of each travel."""
+        assert self.exchange is not None
+        cut = pieces(self.parameters, self.exchange.vectors, runs)
+        return [(one.part, sent_count(self.exchange, self.federation, one.length)) for one in cut]
+
+    def alike(self, r: int) -> int:
+        """A number that is the same for rounds that use the same links: the phase of the graph, or where the method
+        draws links for each merge the round."""
+        return self.topology.phase(r) if self.exchange is None else r
 
     # --- merges over all peers
 

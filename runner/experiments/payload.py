@@ -40,7 +40,9 @@ def cell_bytes(cell: Cell) -> CellBytes:
     """Both counts for one cell. Probes are taken to be labelled where alpha is not 0."""
     facts = cell.facts
     federation = resolve(
-        cell.federation, labelled=cell.federation.alpha != 0 and cell.federation.probe_labels == "known"
+        cell.federation,
+        labelled=cell.federation.alpha != 0 and cell.federation.probe_labels == "known",
+        classes=facts.classes,
     )
     votes = facts.votes_per_round or federation.probes_per_round
     ballots = ballot_format(federation, votes, facts.classes)
@@ -69,7 +71,7 @@ def _sent(traffic: Traffic) -> int:
     known: dict[object, int] = {}
     total = 0
     for r, said, merge in traffic.planned():
-        alike = traffic.topology.phase(r), bool(said), merge, traffic.topology.newcomers(r)
+        alike = traffic.alike(r), bool(said), merge, traffic.topology.newcomers(r)
         if alike not in known:
             known[alike] = payload(traffic.round(r, said, merge))
         total += known[alike]

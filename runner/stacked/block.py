@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from p2p_tally.learning.data import Arrays, Examples
+from p2p_tally.learning.exchanges.local_steps import every_step
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import training_mode
 from p2p_tally.learning.setup import Task
@@ -36,6 +37,7 @@ class Rows:
     """Which peers a block holds, and what is theirs alone."""
 
     ranks: Sequence[int]  # ascending
+    names: Sequence[str]
     shards: Sequence[Examples]
     draws: Draws
     fixed: dict[str, Tensor]  # [n, ...] each: buffers, and parameters that do not train
@@ -53,8 +55,9 @@ class Block:
 
     def __init__(self, task: Task, rows: Rows, model: nn.Module, parameters: Tensor, scratch: Scratch) -> None:
         settings = self.federation = task.federation
-        method = method_of(settings)
+        method = self._method = method_of(settings)
         self.task = task
+        self._names = rows.names
         self.ranks = rows.ranks
         self.rows = rows.among_all
         self.parameters = parameters
@@ -90,17 +93,44 @@ class Block:
 
     # --- the steps of a round
 
-    def train(self, taking: Sequence[int] | None = None) -> None:
-        """K local steps of every peer on its own data, or of those that are `taking` them."""
-        self._draws.seed(taking)
-        self._draws.batches(taking, self._drawn)
+    def train(self, round: int, present: Sequence[int] | None = None) -> None:
+        """K local steps of every peer on its own data, or of those that are `present`: those that the method's row
+        takes in a round."""
+        self._draws.seed(present)
+        self._draws.batches(present, self._drawn)
         for step in range(self.federation.local_steps):
+            taking = self._taking(round, step, present)
+            if taking is not None and not len(taking):
+                continue
             x, y = self._take(self._drawn[:, step])  # [n, B, ...], [n, B] or [n, B, T]
             x = self._draws.varied(x, taking)
-            logits = self.model.logits(self._input(x))  # [n, C, B]
+            self._step(self._local_gradient(self._input(x), y), self.optimiser, self.anchor, taking)
+
+    def _taking(self, round: int, step: int, present: Sequence[int] | None) -> Sequence[int] | None:
+        """The rows that take a step; None: all."""
+        takes = self._method.takes_step
+        if takes is every_step:
+            return present
+        rows = range(len(self)) if present is None else present
+        return [row for row in rows if takes(self.federation, self._names[row], round, step)]
+
+    def _local_gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        """[n, W], for inputs [n, B, ...]."""
+
+        def here() -> Tensor:
+            logits = self.model.logits(x)  # [n, C, B]
             if self._shift is not None:
                 logits = logits + self._shift
-            self._step(slope_to_labels(logits, y.flatten(1).to(logits.device)), self.optimiser, self.anchor, taking)
+            return self._gradient(slope_to_labels(logits, y.flatten(1).to(logits.device)))
+
+        rule = self._method.local_gradient
+        return here() if rule is None else rule(here, self.parameters, self.merge_step.state, self.federation)
+
+    def _gradient(self, slope: Tensor) -> Tensor:
+        """[n, W], from that of the logits [n, C, B]; valid until the next."""
+        gradient = self._scratch.like(self.parameters)
+        self.model.backward(slope, gradient)
+        return gradient
 
     def look(self, x: Tensor, looking: Sequence[int] | None = None) -> Tensor:
         """The logits [n, C, P] on the probes x of a round, kept for `distill`; only those `looking` draw for it. What
@@ -117,20 +147,22 @@ class Block:
     def distill(self, target: Tensor, taking: Sequence[int] | None = None) -> None:
         """One step towards target rows [n, P, C], or [1, P, C], of those that are `taking` it."""
         assert self._seen is not None, "distill follows look"
-        self._step(slope_to_target(self._seen, target), self.student, None, taking)
+        self._step(self._gradient(slope_to_target(self._seen, target)), self.student, None, taking)
         self._seen = None
 
     def _step(
-        self, slope: Tensor, optimiser: RowsAdamW, anchor: Tensor | None, taking: Sequence[int] | None = None
+        self, gradient: Tensor, optimiser: RowsAdamW, anchor: Tensor | None, taking: Sequence[int] | None = None
     ) -> None:
-        gradient = self._scratch.like(self.parameters)
-        self.model.backward(slope, gradient)
         if anchor is not None:  # the gradient of mu / 2 |w - anchor|^2
             gradient.add_(self.parameters - anchor, alpha=self.federation.mu)
         if self.federation.clip:
             norms = gradient.nan_to_num_(nan=0.0).norm(dim=1, keepdim=True)  # [n, 1]
             gradient.mul_((self.federation.clip / (norms + 1e-6)).clamp(max=1.0))
         optimiser.step(gradient, taking)
+
+    def contribution(self) -> Tensor:
+        """What the peers give to a merge [n, V W]."""
+        return self._method.contributed(self.merge_step, self.parameters)
 
     def merge(self, average: Tensor, taking: Sequence[int] | None = None, since: Tensor | None = None) -> Tensor:
         """Take means [n, W], or [1, W], by the method's rule; every row, or those that are `taking` them. Returns what

@@ -151,7 +151,7 @@ class Stacked:
         there = graph.there  # [N]
         handed = self._hand_over(r)
 
-        self.stack.each(lambda block: block.train(_some(there[block.rows])) if there[block.rows].any() else None)
+        self.stack.each(lambda block: block.train(r, _some(there[block.rows])) if there[block.rows].any() else None)
         watch.lap("train")
         merged = self._take(r - 1, self.pace.came())
         watch.lap("merge")
@@ -313,9 +313,9 @@ class Stacked:
     def _merge(self, graph: Neighbourhoods, r: int) -> bool:
         """Merge; False where it was not completed, or its result is not used yet."""
         self.merged_at = r
-        parameters = self.lies.contributed(r, self.stack.parameters)
-        found = averages(parameters, graph, self.federation, self.topology, r, self.coded)
-        return self._take(r, self.pace.begun(found, self.stack.parameters, r == self.federation.rounds))
+        parameters = self.lies.contributed(r, self.stack.contributions())
+        found = averages(parameters, graph, self.federation, self.topology, r, self.coded, self.stack.own_loss)
+        return self._take(r, self.pace.begun(found, self.stack, r == self.federation.rounds))
 
     def _take(self, r: int, result: Result | None) -> bool:
         """Use the result of the merge of round r; False where there is none."""
@@ -327,6 +327,7 @@ class Stacked:
             # Nodes would refuse each other's vectors one by one. Here all peers merge, or none.
             log.warning("merge of round %d not completed: parameters are not finite", r)
             return False
+        average = self.lies.taken(average)
         merged = self.stack.each(
             lambda block: block.merge(
                 average[block.rows] if len(average) > 1 else average,

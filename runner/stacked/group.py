@@ -13,6 +13,7 @@ from p2p_tally.ids import NodeName
 from p2p_tally.learning.architectures import of_rank
 from p2p_tally.learning.data import batch_seed
 from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import live_statistics
 from p2p_tally.learning.setup import Task, make_learner
 from p2p_tally.learning.start import check_frozen, frozen_tensors
@@ -43,6 +44,12 @@ class Group:
         if task.federation.merge_every:
             frozen = frozen_tensors(self.template.model)
             check_frozen(task.federation, ({key: self.fixed[key][row] for key in frozen} for row in range(len(ranks))))
+        exchange = method_of(task.federation).exchange
+        if exchange is not None and exchange.takes is not None and fixed:
+            raise ConfigError(
+                f"--engine stacked: the method {method_of(task.federation).name} judges models by a peer's own "
+                "buffers, which this model has; accepted for it is --engine exact"
+            )
         self._rows = self._cut(threads)
         self.blocks = self._blocks()
         self._try_out()
@@ -71,7 +78,13 @@ class Group:
         return [
             Block(
                 task,
-                Rows(self.ranks[own], shards[own], drawn, {key: value[own] for key, value in self.fixed.items()}),
+                Rows(
+                    self.ranks[own],
+                    self.names[own],
+                    shards[own],
+                    drawn,
+                    {key: value[own] for key, value in self.fixed.items()},
+                ),
                 self.template.model,
                 self.parameters[own],
                 scratch,

@@ -25,6 +25,7 @@ class StackedLies:
             rank: (number, row) for number, block in enumerate(blocks) for row, rank in enumerate(block.ranks)
         }
         self._honest = nodes - liars(federation)
+        self._taken: dict[int, Tensor] = {}  # by rank, what some take of a merge in place of its result
         self._about = {about: self._lies(about) for about in (About.ANSWERS, About.PARAMETERS)}
 
     def _lies(self, about: About) -> dict[int, list[Attack]]:
@@ -58,9 +59,21 @@ class StackedLies:
             return parameters
         said = parameters.clone()
         known = parameters[: self._honest].cpu().numpy()
+        self._taken.clear()
         for rank, attacks in about.items():
             own, draw = parameters[rank].cpu().numpy(), self._draw(rank, round)
             for attack in attacks:
+                if attack.kind.name in vectors.TAKEN:
+                    self._taken[rank] = torch.from_numpy(vectors.TAKEN[attack.kind.name](own, known))
                 own = vectors.LIES[attack.kind.name](own, known, attack, draw)
             said[rank] = torch.from_numpy(own).to(parameters.device)
         return said
+
+    def taken(self, average: Tensor) -> Tensor:
+        """What each peer takes of a merge that gave this [N, W], or [1, W] for all."""
+        if not self._taken:
+            return average
+        rows = average.expand(self._federation.nodes, -1).clone()
+        for rank, own in self._taken.items():
+            rows[rank] = own.to(rows.device)
+        return rows

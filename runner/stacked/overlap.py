@@ -35,7 +35,7 @@ class AtOnce:
         """The poll that is over now, given that of this round."""
         return now
 
-    def begun(self, found: Averages, parameters: Tensor, last: bool) -> Result | None:  # noqa: ARG002 - for those who wait
+    def begun(self, found: Averages, stack: Peers, last: bool) -> Result | None:  # noqa: ARG002 - for those who wait
         """The merge that is over now, given that of this round. `last`: no round follows."""
         return Result(found)
 
@@ -61,10 +61,10 @@ class OneRoundLate(AtOnce):
         before, self._asked = self._asked, now
         return before if before is not None and before.round == now.round - 1 else None
 
-    def begun(self, found: Averages, parameters: Tensor, last: bool) -> Result | None:
+    def begun(self, found: Averages, stack: Peers, last: bool) -> Result | None:
         if last:
             return Result(found)
-        self._result = Result(found, parameters.clone())
+        self._result = Result(found, stack.parameters.clone())
         return None
 
     def came(self) -> Result | None:

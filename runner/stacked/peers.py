@@ -14,7 +14,9 @@ from torch import Tensor
 
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.architectures import holders
+from p2p_tally.learning.exchanges.own_loss import own_loss
 from p2p_tally.learning.learner import Learner
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.setup import Task
 from p2p_tally.runner.stacked.block import Block
 from p2p_tally.runner.stacked.group import Group
@@ -51,6 +53,17 @@ class Peers:
         """Those of all peers [N, W]. Only where all have one architecture, as peers that merge do."""
         (group,) = self.groups
         return group.parameters
+
+    def contributions(self) -> Tensor:
+        """What all peers give to a merge [N, V W]."""
+        if method_of(self.task.federation).exchange is None:
+            return self.parameters
+        return torch.cat([block.contribution() for block in self.blocks])
+
+    def own_loss(self, rank: int) -> Callable[[Tensor], float]:
+        """How well parameters [W] do on the data of the peer of a rank. Only where all have one architecture."""
+        (group,) = self.groups
+        return own_loss(group.template.model, self.task.shards[rank], group.template.normalise, self.device)
 
     def each(self, work: Callable[[Block], Result], blocks: Sequence[Block] | None = None) -> list[Result]:
         """The work of every block, or of some, in their order."""

@@ -53,6 +53,8 @@ def test_random_votes_are_of_every_class_and_of_the_seed() -> None:
         ("alie:2:1", [0, 0, 1]),
         ("ipm:0.5:1", [-1, 0, -1.5]),
         ("mimic:1", [1, 0, 2]),
+        ("selfish:1", [-1, 0, 0]),  # with (1, 0, 2) and (3, 0, 4) the mean of three is (1, 0, 2)
+        ("selfish:2", [0, 0, 1]),  # and of four, two of which say this
         ("noise:0:1", [1, -2, 2]),
         ("nan:1", [np.nan] * 3),
     ],

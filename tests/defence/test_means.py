@@ -85,6 +85,14 @@ def test_a_rule_follows_the_scale_of_what_it_is_given(option: str, seed: int, co
     assert_allclose(rule(option, count).mean([v * np.float32(scale) for v in vectors]), once * scale, rtol=1e-4)
 
 
+def test_others_are_drawn_to_the_distance_of_the_nearer_half() -> None:
+    """Distances 1, 2 and 10: the middle one is the radius. Vectors may be of different parts."""
+    own = [np.zeros(1, np.float32), np.ones(2, np.float32), np.full(1, 5, np.float32)]
+    others = [np.array([1.0], np.float32), np.array([3.0, 1.0], np.float32), np.array([15.0], np.float32)]
+    assert [found.tolist() for found in means.nearer_half(own, others)] == [[1.0], [3.0, 1.0], [7.0]]
+    assert means.nearer_half([], []) == []
+
+
 @pytest.mark.parametrize("option", RULES)
 def test_equal_vectors_have_themselves_as_mean(option: str) -> None:
     (vector,) = some(1, 777)

@@ -107,7 +107,7 @@ def play(peers: list[Learner], r: int) -> None:
         for peer in peers:
             peer.distill(r, answers, now)
     if merges(settings, r):
-        average = merging.mean([peer.export() for peer in peers])
+        average = merging.mean([peer.contribution(r) for peer in peers])
         for peer in peers:
             peer.merge(average)
     if now.trains and merged_first:
@@ -602,6 +602,8 @@ def test_a_snapshot_names_what_it_holds() -> None:
         "fedprox": {"anchor"},
         "diloco": {"outer.anchor", "outer.velocity"},
         "feddf": {"student.step", "student.mean", "student.square"},
+        "gflat": {"outer.last", "outer.uphill"},
+        "spod-gt": {"outer.model", "outer.tracker", "outer.change"},
     }
     for method in METHODS:
         assert set(make(method=method).snapshot()) == common | more.get(method, set())

@@ -208,6 +208,7 @@ def test_which_rounds_merge() -> None:
 def test_merges_unless_told_otherwise() -> None:
     found = {method: resolved(method=method).merge_every for method in METHODS}
     expected = {"local": 0, "no-consensus": 0, "feddf": 1, "fedct": 0, "dsfl": 0, "idkd": 0}
+    expected |= dict.fromkeys(("gflat", "dspodfl", "pame", "spod-gt", "dpfl"), 1)
     assert found == {method: expected.get(method, 50) for method in METHODS}
 
 

@@ -26,6 +26,25 @@ async def test_same_bits_and_same_bytes(
     await run_as_simulated(federation, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("method", "graph"),
+    [
+        ("gflat", {"topology": "mesh"}),
+        ("gflat", {"topology": "ring"}),
+        ("dspodfl", {"topology": "mesh"}),
+        ("dspodfl", {"topology": "gossip-k:2", "degree": 4}),
+        ("pame", {"topology": "mesh", "coordinates_sent": 0.3}),
+        ("pame", {"topology": "ring", "robust_merge": "clip"}),
+        ("dpfl", {"topology": "ring", "partition": "dirichlet:0.1"}),
+        ("spod-gt", {"topology": "mesh"}),
+        ("spod-gt", {"topology": "gossip", "degree": 4}),
+    ],
+    ids=str,
+)
+async def test_methods_with_an_exchange_of_their_own(method: str, graph: dict[str, object], tmp_path: Path) -> None:
+    await test_same_bits_and_same_bytes(method, graph, 2, tmp_path)
+
+
 @pytest.mark.parametrize("method", ["tally", "fedmd", "rcfd", "no-consensus"])
 async def test_mixed_models_give_the_same_bits_and_bytes(method: str, tmp_path: Path) -> None:
     await test_same_bits_and_same_bytes(method, {"topology": "ring", "model": "mlp:8,mlp:16x2,cnn:4x2"}, 0, tmp_path)
@@ -61,6 +80,7 @@ async def test_rounded_probabilities_give_the_same_bits_and_bytes(method: str, p
         {"balance": 1.0, "calibrate": 0.5, "consensus_weight": "margin", "topology": "ring"},
         {"abstain": 0.5, "balance": 0.5, "consensus_weight": "agreement", "topology": "ring"},
         {"abstain": 0.5, "ballot": "coded", "probe_labels": "hidden", "tally_weights": "reliability"},
+        {"probe_labels": "hidden", "topology": "ring", "hops": "all"},  # weighed by reliability: auto
         {"abstain": "below:0.3", "ballot": "packed", "topology": "ring", "hops": 2, "tally_weights": "reliability"},
     ],
     ids=str,

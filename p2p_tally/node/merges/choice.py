@@ -7,8 +7,10 @@ from p2p_tally.defence.rule import rule_for
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.graph import merge_ring
+from p2p_tally.learning.methods import method_of
 from p2p_tally.node.formats import merge_format
 from p2p_tally.node.merges.all_reduce import AllReduce
+from p2p_tally.node.merges.by_method import ByMethod
 from p2p_tally.node.merges.contributions import Sources
 from p2p_tally.node.merges.exchange import Exchange, Merged, Peers
 from p2p_tally.node.merges.mixing import Mixing
@@ -21,6 +23,9 @@ from p2p_tally.topologies import Topology
 def make_exchange(
     federation: Federation, topology: Topology, peers: Peers, feedback: ErrorFeedback | None, outer: OuterState
 ) -> Exchange:
+    by_method = method_of(federation).exchange
+    if by_method is not None:
+        return ByMethod(peers, topology, federation, by_method)
     return ByGraph(federation, topology, peers, feedback, outer)
 
 

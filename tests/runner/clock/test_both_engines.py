@@ -27,6 +27,8 @@ CASES: tuple[dict[str, Any], ...] = (
     {"topology": "mesh", "merge_over": "ring", "nodes": 2},
     {"topology": "gossip-k:2", "merge_precision": "bfloat16"},
     {"method": "diloco", "join": "node-4@3", "leave": "node-0@5"},
+    {"method": "spod-gt"},
+    {"method": "pame", "topology": "ring"},
     {"warmup": "auto", "topology": "star"},
     {"topology": "matchings", "start": "own"},
     {"overlap": True, "merge_precision": "int8"},

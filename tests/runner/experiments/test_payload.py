@@ -123,6 +123,10 @@ def test_what_rounded_probabilities_send() -> None:
         {"topology": "gossip-k:1", "degree": 3, "hops": 2, "nodes": 12},  # others are within reach in each round
         {"topology": "matchings", "nodes": 5, "method": "feddf", "merge_every": 2},
         {"topology": "star", "nodes": 5, "method": "rcfd", "kl_decay": 4},
+        {"method": "dspodfl", "merge_every": 1, "topology": "ring"},  # each merge draws its links anew
+        {"method": "pame", "merge_every": 1, "coordinates_sent": 0.07},
+        {"method": "spod-gt", "merge_every": 2, "links_used": 0.3},
+        {"method": "dpfl", "topology": "ring"},
     ],
     ids=str,
 )

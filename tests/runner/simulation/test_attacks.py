@@ -12,7 +12,7 @@ from p2p_tally.runner.runs.run import Run
 from p2p_tally.runner.simulation.simulate import simulate
 
 VOTES = ["flip:1", "targeted:3-8:1", "second-choice:1", "copy:2", "random:2"]
-PARAMETERS = ["sign:1", "scale:1", "alie:1", "ipm:1", "mimic:1", "noise:1"]
+PARAMETERS = ["sign:1", "scale:1", "alie:1", "ipm:1", "mimic:1", "selfish:1", "noise:1"]
 
 
 def with_liars(attack: str | None, **options: object):
@@ -62,6 +62,16 @@ def test_the_engines_agree_on_trimmed_soft_labels(method: str) -> None:
 def test_lies_about_messages_end(attack: str) -> None:
     run = simulate(with_liars(attack), engine="exact")
     assert run.lines[-1].round == 8
+
+
+def test_a_selfish_member_does_better_than_those_it_lies_to() -> None:
+    """After a merge the honest have what the first of them had alone, and the liar has the mean of all."""
+    options = {"method": "fedavg", "rounds": 40, "merge_every": 20, "eval_every": 20, "local_steps": 5}
+    run = simulate(with_liars("selfish:1", robust_merge="off", partition="dirichlet:0.1", **options), engine="stacked")
+    *honest, selfish = run.accuracy[-1].tolist()
+    assert len(set(honest)) == 1 and selfish > honest[0] + 3
+    with pytest.raises(ConfigError, match="--attack selfish: it takes another result than the others, and changes are"):
+        simulate(with_liars("selfish:1", merge_precision="int8"), engine="stacked")
 
 
 def test_results_are_those_of_the_honest() -> None:

@@ -46,7 +46,8 @@ def test_one_node_alone_works(method: str) -> None:
 def test_a_ring_of_two_works(method: str) -> None:
     run = simulate(small(nodes=2, topology="ring", method=method))
     assert len(run.lines) == 8
-    merged = run.federation.merge_every and method != "local"
+    # By chance over both links, in parts, or by each peer's own choice: then their models differ.
+    merged = run.federation.merge_every and method not in ("local", "pame", "spod-gt", "dpfl")
     assert (len(set(run.parameters_sha256)) == 1) == bool(merged)
 
 

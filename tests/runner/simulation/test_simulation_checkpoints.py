@@ -75,6 +75,8 @@ def assert_same(run: Run, straight: Run) -> None:
         {"method": "fedprox"},
         {"method": "feddf"},
         {"method": "diloco"},
+        {"method": "spod-gt", "merge_every": 1},
+        {"method": "gflat", "merge_every": 1},
         {"merge_precision": "int8"},
         {"merge_when": "drift", "merge_threshold": 1.0, "merge_every": 3},
         {"calibrate": 1.0, "tally_weights": "reliability", "abstain": 0.5},

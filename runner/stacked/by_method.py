@@ -1,0 +1,56 @@
+"""Merges of stacked peers as the method's row says: what node/merges/by_method.py does, on rows of a matrix.
+
+The row's functions are called peer by peer, on the runs that a node would call them on.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from p2p_tally.config import Federation
+from p2p_tally.ids import NodeName
+from p2p_tally.learning.exchanges.exchange import Exchange, hears, pieces
+from p2p_tally.node.merges.by_method import bounded, chosen, heard_of, mixed
+from p2p_tally.protocol.segments import runs
+from p2p_tally.topologies import Topology
+
+# The rank of a peer -> how well parameters [W] do on its data.
+Losses = Callable[[int], Callable[[Tensor], float]]
+
+
+def mixed_by_method(
+    contributions: Tensor,
+    exchange: Exchange,
+    federation: Federation,
+    topology: Topology,
+    round: int,
+    losses: Losses | None = None,
+) -> Tensor:
+    """What the merge of a round makes of what the peers contribute [N, V W]; who takes no part keeps its own. `losses`:
+    for a row that judges what came."""
+    given = contributions.cpu().numpy()
+    result = given.copy()
+    robust = bounded(exchange, federation, topology, round)
+    cut = list(pieces(given.shape[1] // exchange.vectors, exchange.vectors, runs))
+    for name in topology.members_at(round):
+        own, near = topology.rank(name), hears(exchange, federation, topology, name, round)
+        rows = {NodeName(peer): given[topology.rank(peer)] for peer in near}
+        whole = np.stack([given[own], *rows.values()])
+        for piece in cut:
+            came = {
+                peer: chosen(exchange, federation, row[piece.run], piece, peer, name, round)
+                for peer, row in rows.items()
+            }
+            heard = heard_of(exchange, federation, topology, name, round, piece, given[own], came, robust)
+            if exchange.takes is None:
+                result[own, piece.run] = mixed(exchange, federation, topology, name, round, piece, given[own], heard)
+                continue
+            for place, peer in enumerate(rows, 1):
+                whole[place, piece.run] = heard[peer].values
+        if exchange.takes is not None:
+            assert losses is not None
+            vectors = torch.from_numpy(whole).to(contributions.device)
+            result[own] = exchange.takes(vectors, losses(own), federation).cpu().numpy()
+    return torch.from_numpy(result).to(contributions.device)
