@@ -198,12 +198,15 @@ class Federation(DefenceOptions):
     def agreed(self) -> dict[str, Any]:
         """The fields that every peer must share, in a fixed order; a user's own method with a digest of its row.
 
-        Where members do not change, nothing is said of that; a long list of changes is told by its digest."""
+        Of options that came later, as members that change, nothing is said where they are not used; a long list of
+        changes is told by its digest."""
         values = {name: getattr(self, name) for name in type(self).model_fields if self.about(name)["agreed"]}
         for name in ("join", "leave", "robust_soft"):
             given = values.pop(name)
             if given is not None:
                 values[name] = given if len(given) <= SHOWN else digest(given.encode())[:16]
+        if not self.overlap:
+            del values["overlap"]
         return values | {"method": self._agreed_method()}
 
     def _agreed_method(self) -> str:

@@ -201,6 +201,16 @@ class RoundOptions(Options):
         "byte", "how votes are written", "byte, packed or coded", metavar="CODING", group="Votes", agreed=True
     )
 
+    overlap: bool = option(
+        False,
+        "do not wait for the network: the votes of a round are used in the next one, and a merge goes on while the "
+        "next round's local steps are computed, and is then applied as the change that it makes",
+        "given or not given",
+        metavar="FLAG",
+        group="Votes",
+        agreed=True,
+    )
+
     # What only some methods read
     top_k: int = option(
         3,

@@ -14,8 +14,11 @@ from typing import TypeVar
 
 from p2p_tally.errors import ConfigError
 
-LINK = "[NAME=]UP[/DOWN],LATENCY[,LOSS], as in 1mbit,100ms or node-3=64kbit/1mbit,600ms,1%"
-COMPUTE = "[NAME=]TIME, as in 2s or node-3=300ms"
+LINK = (
+    "[NAME=]UP[/DOWN],LATENCY[,LOSS], as in 1mbit,100ms or node-3=64kbit/1mbit,600ms,1%; from 100bit to 1000gbit, "
+    "and at most 60min"
+)
+COMPUTE = "[NAME=]TIME, as in 2s or node-3=300ms; at most 1440min"
 
 _ENTRY = re.compile(r"(?:([^=\s]+)=)?([^=\s]+)")
 _NUMBER = r"(\d+(?:\.\d+)?)"
@@ -25,6 +28,10 @@ _LOSS = re.compile(_NUMBER + r"%")
 
 RATES = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 NANOSECONDS = {"ms": 10**6, "s": 10**9, "min": 60 * 10**9}
+
+# Slower, and a long run would not fit into the clock's nanoseconds; faster is no thin link.
+LEAST_RATE, MOST_RATE = 100, 10**12
+MOST_LATENCY, MOST_COMPUTE = 60 * NANOSECONDS["min"], 1440 * NANOSECONDS["min"]
 
 # Half of all packets: with more there is no connection that anybody would use.
 MOST_LOSS = 50.0
@@ -52,7 +59,7 @@ def check_links(text: str) -> str:
 
 
 def check_compute(text: str) -> str:
-    _entries(text, _nanoseconds)
+    _entries(text, _compute)
     return text
 
 
@@ -63,7 +70,7 @@ def links_of(text: str, names: Sequence[str]) -> list[Link]:
 
 def compute_of(text: str, names: Sequence[str]) -> list[int | None]:
     """The nanoseconds that each of these nodes computes in a round; None: as long as it is measured."""
-    return _by_name("--compute", text, _entries(text, _nanoseconds), names, None)
+    return _by_name("--compute", text, _entries(text, _compute), names, None)
 
 
 def _by_name(
@@ -102,19 +109,23 @@ def _link(text: str) -> Link:
         if share is None or float(share[1]) > MOST_LOSS:
             raise ValueError("no loss")
         loss = float(share[1]) / 100
-    return Link(_rate(up), _rate(down if slash else up), _nanoseconds(rest[0]), loss)
+    return Link(_rate(up), _rate(down if slash else up), _nanoseconds(rest[0], MOST_LATENCY), loss)
 
 
 def _rate(text: str) -> int:
     written = _RATE.fullmatch(text.lower())
     rate = round(float(written[1]) * RATES[written[2]]) if written else 0
-    if not rate:
+    if not LEAST_RATE <= rate <= MOST_RATE:
         raise ValueError("no rate")
     return rate
 
 
-def _nanoseconds(text: str) -> int:
+def _compute(text: str) -> int:
+    return _nanoseconds(text, MOST_COMPUTE)
+
+
+def _nanoseconds(text: str, most: int) -> int:
     written = _TIME.fullmatch(text.lower())
-    if written is None:
+    if written is None or float(written[1]) * NANOSECONDS[written[2]] > most:
         raise ValueError("no time")
     return round(float(written[1]) * NANOSECONDS[written[2]])

@@ -41,6 +41,7 @@ def test_a_list_in_a_file_is_a_repeated_option() -> None:
         "", "x", "1mbit", "1mbit,5", "0mbit,5ms", "1mbit/,5ms", "-1mbit,5ms", "1mbit,5ms,60%", "1mbit,5ms,1%,2",
         "a=b=c",
         "1mbit,1ms 2mbit,1ms", "node-1=1mbit,1ms node-1=1mbit,1ms", "1mbit, 5ms", "=1mbit,5ms", "1mbit,5ms,1",
+        "1mbit,99999999999999999999min", "9bit,1ms", "1e9gbit,1ms", "9999999gbit,1ms", "1mbit/10bit,1ms", "nanbit,1ms",
     ],
 )  # fmt: skip
 def test_nonsense_is_refused_in_one_line(text: str) -> None:
@@ -51,6 +52,8 @@ def test_nonsense_is_refused_in_one_line(text: str) -> None:
 def test_a_time_and_a_name_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"^--compute soon: accepted is \[NAME=\]TIME, as in 2s or"):
         Federation.parse({"link": "1mbit,1ms", "compute": "soon"})
+    with pytest.raises(ConfigError, match=r"^--compute 1441min: accepted is .* at most 1440min"):
+        Federation.parse({"link": "1mbit,1ms", "compute": "1441min"})
     with pytest.raises(ConfigError, match=r"^--compute 2s: accepted with --link"):
         simulate(Federation.parse({"compute": "2s"}))
     with pytest.raises(ConfigError, match="no node has the name node-9; accepted are node-0, node-1, node-2"):

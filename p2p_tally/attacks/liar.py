@@ -66,6 +66,6 @@ class Liar(Learner):
             return self._known.contributions(round)
         return np.stack([*self._merged, own])
 
-    def merge(self, average: np.ndarray, kept: np.ndarray | None = None) -> None:
-        super().merge(average if self._taken is None else self._taken, kept)
+    def merge(self, average: np.ndarray, kept: np.ndarray | None = None, since: np.ndarray | None = None) -> None:
+        super().merge(average if self._taken is None else self._taken, kept, since)
         self._merged = [super().contribution(0).copy()]

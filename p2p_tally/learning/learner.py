@@ -24,15 +24,16 @@ from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.exchanges.own_loss import own_loss
 from p2p_tally.learning.exposed import feature_width, outputs_of
 from p2p_tally.learning.feedback import ErrorFeedback
+from p2p_tally.learning.late import Late
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import ProbeStatistics, training_mode
-from p2p_tally.learning.objectives import distillation_loss
+from p2p_tally.learning.objectives import probe_loss
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.parameters import FlatParameters, joined
 from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.saved.file import model_bytes
 from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
-from p2p_tally.learning.state_parts import lacking_parts, not_carried_over, part_of
+from p2p_tally.learning.state_parts import LATE, lacking_parts, not_carried_over, part_of
 from p2p_tally.learning.subjects import subject_of
 from p2p_tally.learning.voting.skew import local_loss
 from p2p_tally.learning.voting.voter import Voter
@@ -104,7 +105,8 @@ class Learner:
         self._local_loss = local_loss(private, classes, federation.balance, self.device)
         self.batches = torch.Generator().manual_seed(batch_seed(federation.seed, name))
         self._subject = subject_of(federation, probes, private, classes, self.batches)
-        self._seen: tuple[Tensor, Tensor | None] | None = None  # outputs and labels between vote and distill
+        self.late = Late() if federation.overlap else None
+        self._seen: tuple[int, Tensor, Tensor | None] | None = None  # round, outputs and labels, from vote to distill
 
     def _adamw(self) -> FlatAdamW:
         flat, settings = self.parameters, self.federation
@@ -139,14 +141,13 @@ class Learner:
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round, or for the classes. The forward pass is kept for `distill`."""
         self.voter.examine(round, self.log_probabilities)
-        seen, _ = self._look(round)
-        return self.answer(round, self.voter.calibrated(self._subject.read(seen.detach())))
+        return self.answer(round, self.voter.calibrated(self._subject.read(self._look(round).detach())))
 
     def answer(self, round: int, logits: Tensor) -> Answer:  # noqa: ARG002 - for those who answer otherwise
         """What these logits [P, C] make this node answer. Where nothing is sent, votes: for the record only."""
         answer = self.method.answer or votes
         assert self._seen is not None, "an answer follows a look"
-        return self._subject.answer(answer(logits, self.federation), self._seen[1])
+        return self._subject.answer(answer(logits, self.federation), self._seen[2])
 
     def _seed_dropout(self) -> None:
         """Seed torch's global generator from this node's own: modules such as dropout draw from the global one."""
@@ -155,12 +156,12 @@ class Learner:
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
-    def _look(self, round: int) -> tuple[Tensor, Tensor | None]:
-        """Outputs [P, O] and labels [P] for the examples that a round's answers are made of."""
+    def _look(self, round: int) -> Tensor:
+        """Outputs [P, O] for the examples that a round's answers are made of."""
         self._seed_dropout()
         x, labels = self._on_device(self._subject.sample(round))
-        self._seen = self._outputs(self.normalise(x)), None if labels is None else labels.flatten()
-        return self._seen
+        self._seen = round, self._outputs(self.normalise(x)), None if labels is None else labels.flatten()
+        return self._seen[1]
 
     def distill(
         self, round: int, answers: Sequence[Answer], channel: Channel, weights: np.ndarray | None = None
@@ -169,29 +170,15 @@ class Learner:
 
         `weights` [N] or [N, P]: see consensus.py; None: all answers count the same.
         """
-        if self.method.distils_merged:
-            self._look(round)  # the merge has changed the model since it voted
         assert self._seen is not None, "distill follows vote"
-        outputs, labels = self._seen
-        self._seen = None
+        if self._seen[0] != round or self.method.distils_merged:
+            self._look(round)  # the model has changed since it voted
+        (_, outputs, labels), self._seen = self._seen, None
         rows = self._subject.rows(self._target(answers, weights), labels) if channel.speaks else None
-        loss = (self.method.loss or self._distillation_loss)(
+        loss = (self.method.loss or probe_loss(self.federation, self.method.weighs_disagreement))(
             outputs, labels, rows, channel.label, channel.consensus, self.classes
         )
         self._step(self.parameters.backward(loss), self.student, None)
-
-    def _distillation_loss(
-        self, logits: Tensor, labels: Tensor | None, rows: Tensor | None, label: float, consensus: float, _classes: int
-    ) -> Tensor:
-        return distillation_loss(
-            logits,
-            labels,
-            rows,
-            label_weight=label,
-            consensus_weight=consensus,
-            disagreement_weight=self.federation.disagreement_weight if self.method.weighs_disagreement else 0.0,
-            by_margin=self.federation.consensus_weight == "margin",
-        )
 
     def _target(self, answers: Sequence[Answer], weights: np.ndarray | None) -> Tensor:
         assert self.method.target is not None, "only a method that sends answers has a channel that speaks"
@@ -220,18 +207,21 @@ class Learner:
         """What this node gives to the merge of a round [W]."""
         return self.method.contributed(self.merge_step, self.parameters.vector).cpu().numpy()
 
-    def merge(self, average: np.ndarray, kept: np.ndarray | None = None) -> None:
+    def merge(self, average: np.ndarray, kept: np.ndarray | None = None, since: np.ndarray | None = None) -> None:
         """Take the mean of the peers' parameters [W] by the method's rule. Optimiser state stays as it is.
 
         `kept` [W]: the part of this node's change that was not sent, where merges send changes since a common model.
+        `since` [W]: what this node had when the merge began, if it has trained on: then the merge's change is added.
         """
         loss = partial(own_loss, self.model, self.private, self.normalise, self.device)
         taken = self.method.taken(torch.from_numpy(average).to(self.device), loss, self.federation)
-        self.parameters.replace(self.merge_step.step(taken))
+        merged = self.merge_step.step(taken)
         if self.anchor is not None:
-            self.anchor.copy_(self.parameters.vector)
+            self.anchor.copy_(merged)
         if self.feedback is not None and kept is not None:
-            self.feedback.settle(self.parameters.export(), kept)
+            self.feedback.settle(merged.cpu().numpy(), kept)
+        own = self.parameters.vector
+        self.parameters.replace(merged if since is None else own + (merged - torch.from_numpy(since).to(self.device)))
 
     # --- what a newcomer gets from a member
 
@@ -323,6 +313,7 @@ class Learner:
         state |= {f"outer.{key}": value for key, value in self.merge_step.state.items()}
         if self.feedback is not None:
             state |= {f"feedback.{key}": value for key, value in self.feedback.state.items()}
+        state |= {f"{LATE}{key}": value for key, value in (self.late.state if self.late else {}).items()}
         return state | {f"voter.{key}": value for key, value in self.voter.state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> list[str]:
@@ -334,7 +325,7 @@ class Learner:
         own = self.state()
         lacking = lacking_parts(own.keys(), state, self.method.name)
         for key, tensor in own.items():
-            if key != "generator" and not key.startswith("voter.") and part_of(key) not in lacking:
+            if key != "generator" and not key.startswith(("voter.", LATE)) and part_of(key) not in lacking:
                 tensor.copy_(state[key])
         if self.anchor is not None and "anchor" in lacking:
             self.anchor.copy_(self.parameters.vector)
@@ -342,7 +333,9 @@ class Learner:
         if self.feedback is not None:
             self.feedback.restored()
         self.batches.set_state(state["generator"])
-        unused = {part_of(key) for key in state.keys() - own.keys()}
+        if self.late is not None:
+            self.late.restore({key.removeprefix(LATE): state[key] for key in state if key.startswith(LATE)})
+        unused = {part_of(key) for key in state.keys() - self.state().keys()}
         return not_carried_over(lacking, unused)
 
     def _on_device(self, examples: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:

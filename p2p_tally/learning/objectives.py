@@ -1,9 +1,12 @@
 """The loss of Algorithm 1, on the logits of one forward pass. P probes, C classes."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from p2p_tally.config import Federation
 from p2p_tally.learning.consensus import NO_LABEL
 
 
@@ -74,3 +77,22 @@ def one_hot(labels: Tensor, classes: int, weight: float) -> Tensor:
     if count:
         rows[present] = one_hot(labels[present], classes, weight * labels.numel() / count)
     return rows
+
+
+def probe_loss(federation: Federation, weighs_disagreement: bool) -> Callable[..., Tensor]:
+    """`distillation_loss` with the weights that options give, as a loss of a method's row is called."""
+
+    def loss(
+        logits: Tensor, labels: Tensor | None, rows: Tensor | None, label: float, consensus: float, _classes: int
+    ) -> Tensor:
+        return distillation_loss(
+            logits,
+            labels,
+            rows,
+            label_weight=label,
+            consensus_weight=consensus,
+            disagreement_weight=federation.disagreement_weight if weighs_disagreement else 0.0,
+            by_margin=federation.consensus_weight == "margin",
+        )
+
+    return loss

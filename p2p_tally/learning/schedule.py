@@ -17,6 +17,7 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.learning.about_probes import check_about_probes
 from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.methods import Sends, method_of, unread_options
+from p2p_tally.learning.overlap import check_overlap
 from p2p_tally.learning.voting.tally_weights import tally_weights
 from p2p_tally.option_types import Start
 
@@ -86,6 +87,8 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
             f"--inverse-agreement {federation.inverse_agreement:g}: accepted is 0 with --tally-weights reliability or "
             "--abstain"
         )
+    if federation.overlap:
+        check_overlap(resolved, method, sends_ballots=sends_ballots(resolved))
     if federation.warmup == "auto" and not labelled:
         raise ConfigError("--warmup auto: the probes carry no labels to measure accuracy on; give a number of rounds")
     return resolved

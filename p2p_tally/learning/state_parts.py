@@ -5,6 +5,7 @@ from collections.abc import Collection, Set
 
 from p2p_tally.errors import ConfigError
 
+# By the first word of their keys.
 PARTS = {
     "parameters": "the model",
     "generator": "the draw of examples",
@@ -13,8 +14,10 @@ PARTS = {
     "anchor": "the last merged model",
     "outer": "the merge rule's state",
     "feedback": "error feedback of coded merges",
+    "late": "what was heard and merged for the next round",
     "voter": "what was known of the voters",
 }
+LATE = "late."
 
 
 def part_of(key: str) -> str:

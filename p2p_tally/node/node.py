@@ -7,24 +7,24 @@ in step with the others, and merges/ averages parameters.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
-import numpy as np
-
 from p2p_tally.ids import NodeName
-from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
-from p2p_tally.learning.schedule import Channel, channel, evaluates, merge_is_due, waits_for_half
+from p2p_tally.learning.schedule import channel, evaluates, merge_is_due, waits_for_half
 from p2p_tally.node.formats import ballot_format
 from p2p_tally.node.handover import Handover, state_size
 from p2p_tally.node.links.outbox import MakeOutbox, Outbox
 from p2p_tally.node.links.transport import Clock, Transport
+from p2p_tally.node.merger import Compute, Merger
 from p2p_tally.node.merges.choice import make_exchange
 from p2p_tally.node.merges.exchange import Peers, members_digest
 from p2p_tally.node.merges.outer import OuterState
-from p2p_tally.node.poll import Poll
+from p2p_tally.node.overlap.merger import LateMerger
+from p2p_tally.node.overlap.poll import LatePoll
+from p2p_tally.node.poll import Heard, Poll
 from p2p_tally.node.position import Position
 from p2p_tally.node.reports import RoundReport, Stopwatch
 from p2p_tally.node.step.handovers import Handovers
@@ -32,17 +32,24 @@ from p2p_tally.node.step.inbox import ListDoor
 from p2p_tally.node.step.step import Abandoned, LeftBehind, Step
 from p2p_tally.node.step.witness import Witness
 from p2p_tally.protocol.deadlines import Deadlines
-from p2p_tally.protocol.ledger import Ledger
+from p2p_tally.protocol.ledger import Count, Ledger
+from p2p_tally.protocol.messages import Stage
 from p2p_tally.topologies import Topology
 
 log = logging.getLogger(__name__)
 
-Compute = Callable[..., Awaitable[Any]]
-
 
 class Recorder(Protocol):
+    def wants_all(self, round: int) -> bool:
+        """Whether nothing may be under way when this round is recorded."""
+        ...
+
     async def record(self, node: "Node", report: RoundReport) -> None:
         """A round is finished."""
+        ...
+
+    def book(self, sent: dict[Stage, Count]) -> None:
+        """What was sent after the last round, by a node that was asked to stop."""
         ...
 
 
@@ -89,13 +96,19 @@ class Node:
         )  # fmt: skip
         step, outbox = self.step, self.outbox
         self.handover = Handover(name, learner, topology, self.position, step, handovers, outbox, compute, deadlines)
-        self.poll = Poll(name, learner, topology, step, self.ballots, quorum)
         signed = None if lists is None else members_digest(topology)
         peers = Peers(
             name, step.roster, outbox, step.gather, step.inbox.refuse, step.attendance.least, signed, step.merges_with
         )
         outer = OuterState(learner.handed_over(), self.position)
-        self.exchange = make_exchange(self.federation, topology, peers, learner.feedback, outer)
+        exchange = make_exchange(self.federation, topology, peers, learner.feedback, outer)
+        polled = (name, learner, topology, step, self.ballots, quorum)
+        merging = (learner, step, self.position, exchange, compute)
+        if learner.late is None:
+            self.poll, self.merger = Poll(*polled), Merger(*merging)
+        else:  # --overlap
+            self.poll = LatePoll(*polled, late=learner.late, warmup=lambda: self.position.warmup)
+            self.merger = LateMerger(*merging, late=learner.late)
         self._recorder = recorder
         self._clock = clock
 
@@ -113,8 +126,13 @@ class Node:
                     await self._play(self.position.round + 1)
                 except LeftBehind as behind:
                     self.step.rejoin(behind.theirs)
+            if self.position.round < self.position.last:  # stopped: its last checkpoint is for a run that goes on
+                await self._settle()
+                self._recorder.book(self.ledger.settle())
         except Abandoned:
             log.info("round %d abandoned", self.position.round + 1, extra={"event": "abandoned"})
+        finally:
+            self.merger.cancel()
         self.position.end()
         self.step.announcer.bye()
 
@@ -127,33 +145,33 @@ class Node:
         self.position.begin_round()
         await self.compute(self.learner.train, r)
         watch.lap("train")
+        if report.merge_ended(await self.merger.finish()):
+            watch.lap("merge")
 
-        now, weights = channel(self.federation, r, self.position.warmup), None
+        now = channel(self.federation, r, self.position.warmup)
+        heard = Heard(r, {}, now, None)
         if now.trains:
             self.position.enter("vote")
             own = await self.compute(self.learner.vote, r)
             watch.lap("vote")
-            heard = await self.poll.hear(r, own) if now.speaks else {self.name: own}
-            report.voters, report.answers = list(heard), list(heard.values())
-            now = self.poll.with_votes(now, r, report.answers)
-            weights = self.poll.weights(r, heard) if now.speaks else None
+            heard = await self.poll.hear(r, own, now)
+            report.heard(heard.round, heard.answers)
             watch.lap("barrier")
             if not self.method.distils_merged:
-                await self._distill(r, report.answers, now, weights)
+                await self._distill(heard)
                 watch.lap("distill")
         elif waits_for_half(self.federation, self.position.warmup):
             if await self.poll.opens(r, *await self.compute(self.learner.probe_accuracy, r)):
                 self.position.opened(r)
             watch.lap("barrier")
 
-        agreement = self.poll.agreement(report.answers) if now.speaks else None
-        report.due = merge_is_due(self.federation, r, self.position.merged_at, agreement)
-        if report.due:
+        agreement = self.poll.agreement(report.answers) if heard.channel.speaks else None
+        if merge_is_due(self.federation, r, self.position.merged_at, agreement):
             self.position.enter("merge")
-            report.merged = await self._merge(r)
+            report.merge_ended(await self.merger.merge(r))
             watch.lap("merge")
-        if now.trains and self.method.distils_merged and report.merged:
-            await self._distill(r, report.answers, now, weights)
+        if heard.channel.trains and self.method.distils_merged and report.merged:
+            await self._distill(heard)
             watch.lap("distill")
 
         self.position.finish_round()
@@ -161,28 +179,18 @@ class Node:
             self.position.enter("evaluate")
             report.evaluation = await self.compute(self.learner.evaluate)
             watch.lap("evaluate")
+        if self._recorder.wants_all(r):
+            await self._settle()
         report.sent = self.ledger.settle()
         await self._recorder.record(self, report)
 
-    async def _distill(self, r: int, answers: list[Answer], now: Channel, weights: np.ndarray | None) -> None:
+    async def _distill(self, heard: Heard) -> None:
         self.position.enter("distill")
-        if now.trains:
-            await self.compute(self.learner.distill, r, answers, now, weights)
+        if heard.channel.trains:
+            answers = list(heard.answers.values())
+            await self.compute(self.learner.distill, heard.round, answers, heard.channel, heard.weights)
 
-    async def _merge(self, r: int) -> bool:
-        """Exchange parameters and take the mean. False: the merge was not completed, and nothing has changed."""
-        by_clock = self.federation.merge_when == "clock"
-        if by_clock:
-            self.step.check(r)
-        await self.step.have_links(r)
-        merged = await self.exchange.merge(r, await self.compute(self.learner.contribution, r))
-        self.step.leave_if_others_left(r)
-        if merged.alone and not by_clock:
-            # The others saw other votes, or merged while this node was away: it tries again in the next round.
-            return False
-        self.position.merged(r)
-        if merged.average is None:
-            log.warning("merge of round %d not completed: kept as it was", r, extra={"event": "merge-skipped"})
-            return False
-        await self.compute(self.learner.merge, merged.average, merged.kept)
-        return True
+    async def _settle(self) -> None:
+        """Wait for what is under way. What comes is used in the next round, and is in a checkpoint of this one."""
+        await self.merger.settle()
+        await self.poll.settle()

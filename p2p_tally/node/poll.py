@@ -2,6 +2,7 @@
 
 import logging
 from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,17 @@ from p2p_tally.topologies import Topology
 log = logging.getLogger(__name__)
 
 
+class Heard(NamedTuple):
+    """What a round has to learn from."""
+
+    round: int  # whose probes were answered
+    answers: dict[NodeName, Answer]  # in order of name, own included
+    channel: Channel  # with these answers
+    weights: np.ndarray | None  # of each answer, or of each vote; None: all count the same
+
+
 class Poll:
-    """One node's polls."""
+    """One node's polls. Each is over in its round."""
 
     def __init__(
         self,
@@ -39,19 +49,41 @@ class Poll:
         self._ballots = ballots
         self._chosen_quorum = chosen_quorum
 
-    async def hear(self, round: int, own: Answer) -> dict[NodeName, Answer]:
-        """Send this node's answer and wait for the others. Returns all answers, in order of name."""
+    async def hear(self, round: int, own: Answer, now: Channel) -> Heard:
+        """Send this node's answer, where the channel speaks, and wait for those of the others."""
+        if now.speaks:
+            await self._say(round, own)
+        answers = await self._collect(round, own, now)
+        if now.speaks:
+            self._step.leave_if_others_left(round)
+        return self._weighed(round, answers, now)
+
+    async def settle(self) -> None:
+        """Wait for what is under way: nothing is, once `hear` has returned."""
+
+    async def _say(self, round: int, own: Answer) -> None:
         ballots = self._ballots
         if not ballots.can_encode(own):  # the others still wait for a message: send a count of 0 right
             log.warning("round %d: the model has diverged, no ballot", round, extra={"event": "diverged"})
-            heard = await self._step.hear(round, Ready(round, 0, ballots.count))
+            await self._step.say(round, Ready(round, 0, ballots.count))
         else:
             labels = self._learner.probes.labels_of(round) if ballots.needs_labels else None
-            heard = await self._step.hear(round, Vote(round, ballots.encode(own, labels)))
-            heard[self._name] = ballots.as_decoded(own)
+            await self._step.say(round, Vote(round, ballots.encode(own, labels)))
+
+    async def _collect(self, round: int, own: Answer, now: Channel) -> dict[NodeName, Answer]:
+        """All answers of a round in which this node gave its own, in order of name."""
+        if not now.speaks:
+            return {self._name: own}
+        heard = await self._step.hear(round)
+        if self._ballots.can_encode(own):
+            heard[self._name] = self._ballots.as_decoded(own)
         return {peer: heard[peer] for peer in in_order(heard) if not isinstance(heard[peer], Ready)}
 
-    def with_votes(self, now: Channel, round: int, answers: list[Answer]) -> Channel:
+    def _weighed(self, round: int, answers: dict[NodeName, Answer], now: Channel) -> Heard:
+        then = self._with_votes(now, round, list(answers.values()))
+        return Heard(round, answers, then, self._weights(round, answers) if then.speaks else None)
+
+    def _with_votes(self, now: Channel, round: int, answers: list[Answer]) -> Channel:
         """The channel with the votes at hand. With fewer than the quorum there is no consensus: the round learns from
         labels only. How far votes agree may tell how much the consensus counts."""
         votes, voters = len(answers), len(self._step.votes.voters(round))
@@ -64,7 +96,7 @@ class Poll:
             then = with_agreement(then, float(beyond_chance(counts(cast, self._learner.classes))))
         return then
 
-    def weights(self, round: int, heard: dict[NodeName, Answer]) -> np.ndarray | None:
+    def _weights(self, round: int, heard: dict[NodeName, Answer]) -> np.ndarray | None:
         """The weight of each answer, or of each vote; None if all have the same."""
         voters, rank = [self._topology.rank(member) for member in heard], self._topology.rank(self._name)
         votes = np.stack([votes_of(answer) for answer in heard.values()])  # [N, P]
@@ -113,7 +145,11 @@ class Poll:
         """Whether an automatic warm-up ends. Each node sends how many probes it answered right."""
         own = Ready(round, right, of)
         # Where no ballots are ever sent, each node decides by itself.
-        heard = await self._step.hear(round, own) if sends_ballots(self._federation) else {}
+        heard: dict[NodeName, Any] = {}
+        if sends_ballots(self._federation):
+            await self._step.say(round, own)
+            heard = await self._step.hear(round)
+            self._step.leave_if_others_left(round)
         counts = [own] + [item for item in heard.values() if isinstance(item, Ready)]
         right_in_all = sum((Fraction(count.right, count.of) for count in counts), Fraction(0))
         return channel_opens(right_in_all, len(counts), len(heard) + 1 - len(counts))

@@ -18,10 +18,20 @@ class RoundReport:
     evaluation: Evaluation | None = None
     voters: list[NodeName] = field(default_factory=list)  # whose answers this node has, in order of name
     answers: list[Answer] = field(default_factory=list)  # what this node learned from, in the same order
-    due: bool = False  # whether a merge was due
-    merged: bool = False
+    answered: int = 0  # the round of these answers: this one, or with --overlap the one before
+    due: bool = False  # whether a merge ended
+    merged: bool = False  # whether it was completed
     sent: dict[Stage, Count] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
+
+    def heard(self, round: int, answers: dict[NodeName, Answer]) -> None:
+        self.answered, self.voters, self.answers = round, list(answers), list(answers.values())
+
+    def merge_ended(self, completed: bool | None) -> bool:
+        """None: none has ended. Returns whether one has."""
+        self.due = self.due or completed is not None
+        self.merged = self.merged or bool(completed)
+        return completed is not None
 
 
 class Stopwatch:

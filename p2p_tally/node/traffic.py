@@ -24,6 +24,7 @@ from p2p_tally.learning.feedback import NAME_BYTES
 from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.handed_over import handed_bytes
 from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.overlap import uses_votes
 from p2p_tally.learning.schedule import channel, merges, sends_changes
 from p2p_tally.node.formats import merge_formats
 from p2p_tally.node.merges.ring import halves
@@ -145,7 +146,7 @@ class Traffic:
         warmup = federation.warmup if isinstance(federation.warmup, int) else 0
         formats = merge_formats(federation)
         for r in range(1, federation.rounds + 1):
-            speaks = channel(federation, r, warmup).speaks
+            speaks = channel(federation, r, warmup).speaks and uses_votes(federation, r)
             votes = [(Vote(r, bytes(self.ballots.largest)), self.everyone)] if speaks else []
             yield Planned(r, votes, next(formats) if merges(federation, r) else None)
 

@@ -43,9 +43,11 @@ _Entry = tuple[Any, bytes, int]
 class Barrier:
     """Collects what one node waits for. It does not look into the items: answers, parameters, counts."""
 
-    def __init__(self, peers: Collection[NodeName]) -> None:
-        """`peers`: asked anew for every item, because members may come."""
+    def __init__(self, peers: Collection[NodeName], held_ahead: int = HELD_AHEAD) -> None:
+        """`peers`: asked anew for every item, because members may come. `held_ahead`: how many votes, or announcements,
+        of one peer are held."""
         self._peers = peers
+        self._held_ahead = held_ahead
         self._round = 0  # the round of the stage opened last
         self._passed: dict[Stage, Place] = {}  # the place opened last, for each stage
         self._early: dict[Stage, dict[Place, dict[NodeName, _Entry]]] = {stage: {} for stage in Stage}
@@ -88,7 +90,7 @@ class Barrier:
         return peer in self._early[stage].get(place, ())
 
     def _has_room(self, peer: NodeName, stage: Stage) -> bool:
-        most = HELD_AHEAD if stage is Stage.VOTE or stage is Stage.ANNOUNCE else RUNS_HELD_AHEAD
+        most = self._held_ahead if stage is Stage.VOTE or stage is Stage.ANNOUNCE else RUNS_HELD_AHEAD
         return sum(peer in entries for entries in self._early[stage].values()) < most
 
     def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes = b"", link: int = 0) -> Arrival:

@@ -87,11 +87,11 @@ class VirtualClock:
         links: Sequence[Link],
         compute: Sequence[int | None],
         rings: Callable[[int], bool] = lambda _round: False,
-        overlaps: bool = False,
+        overlaps: Callable[[int], bool] | None = None,
     ) -> None:
         """`compute`: nanoseconds that each node computes in a round, before it votes; None: as long as it is measured.
-        `rings`: whether the merge of a round goes around a ring. `overlaps`: nodes use the votes of a round, and the
-        result of a merge, in the round after it."""
+        `rings`: whether the merge of a round goes around a ring. `overlaps`: nodes use the votes of a round in the next
+        one, and so the result of its merge if this says so; None: both at once."""
         self._up = np.array([link.up for link in links], float)  # [N]; 0: no limit
         self._down = np.array([link.down for link in links], float)
         self._latency = np.array([link.latency for link in links], np.int64)
@@ -141,13 +141,18 @@ class VirtualClock:
         began = self._hand_over(sent, there)
 
         self._now[there] += before
+        self._now = np.maximum(self._now, self._merge_comes)  # a late one goes on while nodes train
         come = self._vote(sent)
-        come, self._votes_come = (self._votes_come, come) if self._overlaps else (come, self._votes_come)
+        # Counts that end a warm-up are awaited in their round.
+        if self._overlaps is not None and (sent.stage == Stage.VOTE).any():
+            come, self._votes_come = self._votes_come, come
         self._now = np.maximum(self._now, come)
         self._now[there] += after
         ends = self._merge(sent, self._rings(round))
-        ends, self._merge_comes = (self._merge_comes, ends) if self._overlaps else (ends, self._merge_comes)
-        self._now = np.maximum(self._now, ends)
+        if self._overlaps is not None and self._overlaps(round):
+            self._merge_comes = ends
+        else:
+            self._now = np.maximum(self._now, ends)
 
         self._played[there] += self._now[there] - began
         self._computed[there] += before + after

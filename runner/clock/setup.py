@@ -18,5 +18,8 @@ def make_clock(federation: Federation, topology: Topology) -> VirtualClock | NoC
     names = [str(name) for name in ranked_names(federation.nodes)]
     compute = [None] * len(names) if federation.compute is None else compute_of(federation.compute, names)
     return VirtualClock(
-        links_of(federation.link, names), compute, lambda round: merge_ring(federation, topology, round) is not None
+        links_of(federation.link, names),
+        compute,
+        lambda round: merge_ring(federation, topology, round) is not None,
+        (lambda round: round < federation.rounds) if federation.overlap else None,
     )

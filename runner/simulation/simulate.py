@@ -29,6 +29,8 @@ from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
 from p2p_tally.node.node import Node, compute_here
 from p2p_tally.node.reports import RoundReport
 from p2p_tally.protocol.deadlines import Deadlines
+from p2p_tally.protocol.ledger import Count
+from p2p_tally.protocol.messages import Stage
 from p2p_tally.runner.clock.clock import Played
 from p2p_tally.runner.clock.messages import Noted
 from p2p_tally.runner.clock.setup import make_clock
@@ -241,7 +243,10 @@ class Exact:
     def restore(self, round: int, state: EngineState) -> None:
         for node in self.nodes:
             node.position.restore(round, state.notes[node.name])
-            node.learner.restore({key: state.tensors[f"{node.name}/{key}"] for key in node.learner.state()})
+            own = f"{node.name}/"
+            node.learner.restore(
+                {key.removeprefix(own): state.tensors[key] for key in state.tensors if key.startswith(own)}
+            )
 
 
 class LockstepRecorder:
@@ -259,6 +264,13 @@ class LockstepRecorder:
     def begin(self, lines: RoundLog) -> None:
         """Write the lines of the rounds that are played next into `lines`."""
         self._lines = lines
+
+    def wants_all(self, _round: int) -> bool:
+        """A round has all its messages, for the clock; where nothing takes time, nothing is gained by going on."""
+        return True
+
+    def book(self, _sent: dict[Stage, Count]) -> None:
+        """Nobody asks a simulated node to stop."""
 
     async def record(self, node: Node, report: RoundReport) -> None:
         lines = self._lines

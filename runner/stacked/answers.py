@@ -5,6 +5,7 @@ probes, C classes. Logits come block by block, [n, C, P] each.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,9 +28,19 @@ from p2p_tally.runner.stacked.channels import Channels
 from p2p_tally.runner.stacked.judges import Judges
 from p2p_tally.runner.stacked.listeners import Listeners
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
+from p2p_tally.runner.stacked.overlap import Asked
 from p2p_tally.runner.stacked.own_loss import slope_of_loss
 from p2p_tally.runner.stacked.peers import Peers
 from p2p_tally.runner.stacked.subjects import stacked_subject
+
+
+class Heard(NamedTuple):
+    """What peers learn from the probes of a round."""
+
+    round: int
+    channels: Channels  # with the votes that each has
+    consensus: Tensor | None = None
+    agreement: float | None = None  # where it decides on merges
 
 
 class Answers:
@@ -77,22 +88,41 @@ class Answers:
             return np.ones(len(self._stack.names), bool)
         return self._stack.by_rank([part.amax(1).isfinite().all(1) for part in logits]).cpu().numpy()
 
-    def poll(
+    def hear(self, asked: Asked, opened: np.ndarray, links: Neighbourhoods, audience: Neighbourhoods) -> Heard:
+        """What the peers learn from a poll. `opened` [N]: after which round each peer's channel is open. `links`,
+        `audience`: the graph of that round, over links and as votes travel.
+
+        Some are below the quorum while an opening spreads, and where a matching leaves a peer without a partner. How
+        far votes agree may tell how much they count.
+        """
+        (r, logits), settings = asked, self._task.federation
+        now = Channels.of(settings, r, opened, links.there)
+        speaking = now.speaks
+        if not speaking.any():
+            return Heard(r, now)
+        speaking = speaking & self.can_be_sent(logits)
+        if not (speaking.all() and audience.degree.all()):
+            now = now.with_quorum(audience.sums(speaking.astype(float)), audience.degree + 1)
+        if settings.consensus_weight == "agreement":
+            now = now.with_agreement(self.beyond_chance(logits, speaking, audience))
+        by_drift = settings.merge_when == "drift" and now.speaks.any()
+        agreement = self.agreement(logits, speaking) if by_drift else None
+        return Heard(r, now, self.consensus(r, logits, speaking, now, audience), agreement)
+
+    def consensus(
         self,
         r: int,
         logits: Sequence[Tensor],
         speaking: np.ndarray,
         now: Channels,
         audience: Neighbourhoods,
-    ) -> tuple[list[VotesSent], Tensor | None]:
-        """What those who are `speaking` [N] send, and the consensus that every peer hears: [N, P, C], or [1, P, C]
-        where all hear the same. None where nobody speaks. `now`: the peers' channels with the votes that they have."""
+    ) -> Tensor | None:
+        """What every peer hears of those who are `speaking` [N]: [N, P, C], or [1, P, C] where all hear the same. None
+        where nobody speaks. `now`: the peers' channels with the votes that they have."""
         if not speaking.any():
-            return [], None
+            return None
         if not self._batched:
-            answers = self._answers(logits)
-            cast = np.stack([votes_of(answer) for answer in answers]) if self._sends is Sends.VOTES else None
-            task = self._task
+            answers, task = self._answers(logits), self._task
             heard = list(audience.heard(speaking))
             if self._listeners is not None or self.judges is not None:
                 named, labels = np.stack([votes_of(answer) for answer in answers]), task.probes.labels_of(r)
@@ -100,15 +130,13 @@ class Answers:
                     heard = self._listeners.weigh(audience, speaking, now.speaks, named, labels)
                 if self.judges is not None:
                     heard = self.judges.weigh(heard, now.speaks, named, labels)
-            target = any_target(self._method, task.federation, task.classes, answers, heard)
-            return self._said(r, speaking, cast), target.to(self._stack.device)
+            return any_target(self._method, task.federation, task.classes, answers, heard).to(self._stack.device)
         if self._sends is Sends.VOTES:
-            cast = self._votes(logits)
-            settings = self._task.federation
-            histogram = audience.tally(cast, self._task.classes, speaking, settings.inverse_agreement)
-            return self._said(r, speaking, cast), torch.from_numpy(histogram).to(self._stack.device)
+            cast, dissent = self._votes(logits), self._task.federation.inverse_agreement
+            histogram = audience.tally(cast, self._task.classes, speaking, dissent)
+            return torch.from_numpy(histogram).to(self._stack.device)
         rows = self._stack.by_rank([self._distribution(part) for part in logits])
-        return self._said(r, speaking, None), audience.mean(rows, speaking)
+        return audience.mean(rows, speaking)
 
     def beyond_chance(self, logits: Sequence[Tensor], speaking: np.ndarray, audience: Neighbourhoods) -> np.ndarray:
         """How far the votes that each peer hears agree beyond chance [N], or [1] for all."""
@@ -175,10 +203,13 @@ class Answers:
             return votes(self._stack.by_rank([part.mT for part in logits]), self._task.federation)
         return self._stack.by_rank([part.max(1).indices for part in logits]).cpu().numpy()  # [N, P]
 
-    def _said(self, r: int, speaking: np.ndarray, cast: np.ndarray | None) -> list[VotesSent]:
+    def said(self, r: int, logits: Sequence[Tensor], speaking: np.ndarray) -> list[VotesSent]:
         """The ballots of those who are speaking [N], together where they have the same length."""
-        if self._ballots.form != "coded" or cast is None:  # every ballot is as long as any other
+        if not speaking.any():
+            return []
+        if self._ballots.form != "coded" or self._sends is not Sends.VOTES:  # every ballot is as long as any other
             return [(Vote(r, bytes(self._ballots.largest)), speaking)]
+        cast = self._cast(logits)
         labels = self._task.probes.labels_of(r)
         lengths = np.zeros(len(cast), np.int64)  # [N]
         for peer in np.flatnonzero(speaking):

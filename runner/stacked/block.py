@@ -137,11 +137,14 @@ class Block:
     def look(self, x: Tensor, looking: Sequence[int] | None = None) -> Tensor:
         """The logits [n, C, P] on the probes x of a round, kept for `distill`; only those `looking` draw for it. What
         is returned is calibrated, where the federation does so: it is for the peers' answers."""
+        seen = self.look_again(x, looking)
+        return seen if self._calibration is None else self._calibration.calibrated(seen.mT).mT
+
+    def look_again(self, x: Tensor, looking: Sequence[int] | None = None) -> Tensor:
+        """The same for `distill` alone, where a model has changed since it answered."""
         self._draws.seed(looking)
         self._seen = self.model.logits(self._shared(x))
-        if self._calibration is None:
-            return self._seen
-        return self._calibration.calibrated(self._seen.mT).mT
+        return self._seen
 
     def look_at_own(
         self, count: int, looking: Sequence[int] | None = None, *, features: bool = False
@@ -176,15 +179,21 @@ class Block:
         """What the peers give to a merge [n, V W]."""
         return self._method.contributed(self.merge_step, self.parameters)
 
-    def merge(self, average: Tensor, taking: Sequence[int] | None = None) -> None:
-        """Take means [n, W], or [1, W], by the method's rule; every row, or those that are `taking` them."""
+    def merge(self, average: Tensor, taking: Sequence[int] | None = None, since: Tensor | None = None) -> Tensor:
+        """Take means [n, W], or [1, W], by the method's rule; every row, or those that are `taking` them. Returns what
+        the rule made of them. `since` [n, W]: what the rows had when the merge began, if they have trained on."""
         absent = [] if taking is None else np.setdiff1d(np.arange(len(self)), taking).tolist()
         kept = [(tensor, tensor[absent].clone()) for tensor in self._merged() if absent]
-        self.parameters.copy_(self.merge_step.step(average))
+        merged = self.merge_step.step(average)
+        if since is None:
+            self.parameters.copy_(merged)
+        else:
+            self.parameters.add_(merged - since)
         if self.anchor is not None:
-            self.anchor.copy_(self.parameters)
+            self.anchor.copy_(merged)
         for tensor, rows in kept:
             tensor[absent] = rows
+        return merged
 
     def _merged(self) -> list[Tensor]:
         """What a merge changes, [n, W] each."""

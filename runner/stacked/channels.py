@@ -31,6 +31,11 @@ class Channels:
             label[own], consensus[own] = known.label, known.consensus
         return cls(label, consensus)
 
+    @classmethod
+    def closed(cls, nodes: int) -> "Channels":
+        """Those of peers that have nothing to learn from."""
+        return cls(np.zeros(nodes), np.zeros(nodes))
+
     @property
     def trains(self) -> np.ndarray:
         """Who learns from probes [N]."""

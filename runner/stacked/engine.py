@@ -19,6 +19,7 @@ from p2p_tally.ids import derive_seed, ranked_names
 from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.overlap import uses_votes
 from p2p_tally.learning.schedule import (
     begin_alike,
     channel_opens,
@@ -39,7 +40,7 @@ from p2p_tally.runner.clock.clock import Played
 from p2p_tally.runner.clock.messages import table_of
 from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.simulation.checkpoints import EngineState
-from p2p_tally.runner.stacked.answers import Answers
+from p2p_tally.runner.stacked.answers import Answers, Heard
 from p2p_tally.runner.stacked.batched_model import layers_of
 from p2p_tally.runner.stacked.block import some
 from p2p_tally.runner.stacked.channels import NOT_YET, Channels, waiting
@@ -47,6 +48,7 @@ from p2p_tally.runner.stacked.coded_merge import CodedMerge
 from p2p_tally.runner.stacked.lies import StackedLies
 from p2p_tally.runner.stacked.merging import averages
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
+from p2p_tally.runner.stacked.overlap import Asked, Result, make_pace
 from p2p_tally.runner.stacked.peers import Peers
 from p2p_tally.runner.stacked.survey import Surveyor
 from p2p_tally.topologies import Topology
@@ -87,6 +89,7 @@ class Stacked:
         self.device = self.stack.device
         self.ballots = ballot_format(self.federation, task.probes.votes_per_round, task.classes, features_of(task))
         self.answers = Answers(task, self.stack, self.ballots)
+        self.pace = make_pace(self.federation, self.stack)
         self.surveyor = Surveyor(task, self.stack)
         self.coded = None
         self.merge_format = merge_format(self.federation)
@@ -124,7 +127,7 @@ class Stacked:
             drawn["drawn on cuda"] = torch.cuda.get_rng_state(self.device)
         merges = {} if self.coded is None else self.coded.state()
         return EngineState(
-            self.stack.state() | merges | self.answers.state() | drawn,
+            self.stack.state() | merges | self.answers.state() | self.pace.state() | drawn,
             {"opened": self.opened.tolist(), "merged_at": self.merged_at},
         )
 
@@ -135,6 +138,7 @@ class Stacked:
         if self.coded is not None:
             self.coded.restore(state.tensors)
         self.answers.restore(state.tensors)
+        self.pace.restore(state.tensors)
         torch.set_rng_state(state.tensors["drawn"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state.tensors["drawn on cuda"], self.device)
@@ -150,43 +154,43 @@ class Stacked:
 
         self.stack.each(lambda block: block.train(r, some(there[block.rows])) if there[block.rows].any() else None)
         watch.lap("train")
+        merged = self._take(r - 1, self.pace.came())
+        watch.lap("merge")
 
         now = Channels.of(self.federation, r, self.opened, there)
-        voting, speaking = now.trains, now.speaks  # [N]
+        voting, speaking = now.trains, now.speaks & uses_votes(self.federation, r)  # [N]
         wait = there & waiting(self.federation, self.opened)
         # Measured before the peers look at the probes: `distill` needs the forward pass of that look.
         ready = self._ready(r) if wait.any() else None
         mute = np.zeros_like(speaking)  # whose model has diverged, so that its answer has no ballot
-        target = agreement = None
+        heard = Heard(r, now)
         if voting.any():
             logits = self._look(r, voting)
             watch.lap("vote")
             if speaking.any():
                 mute = speaking & ~self.answers.can_be_sent(logits)
                 speaking &= ~mute
-                now = self._with_votes(audience, now, speaking, logits)
-                said, target = self.answers.poll(r, logits, speaking, now, audience)
-                said.append((Ready(r, 0, self.ballots.count), mute))
-                if self.federation.merge_when == "drift" and now.speaks.any():
-                    agreement = self.answers.agreement(logits, speaking)
+                said = [*self.answers.said(r, logits, speaking), (Ready(r, 0, self.ballots.count), mute)]
+            heard = self._hear(self.pace.asked(Asked(r, logits)))
             watch.lap("barrier")
+            if heard.round != r:
+                self._look_again(heard)
             if not self.method.distils_merged:
-                self._distill(r, target, now)
+                self._distill(heard)
                 watch.lap("distill")
         if ready is not None:
             said += self._wait_for_half(r, audience, ready, wait, speaking, mute)
             watch.lap("barrier")
 
-        due = merge_is_due(self.federation, r, self.merged_at, agreement)
+        due = merge_is_due(self.federation, r, self.merged_at, heard.agreement)
         format = None if not due else self.merge_format if self.coded is None else self.coded.format
         sent = totals(self.traffic.round(r, said, format, handed.__getitem__))
         messages = flows(self.traffic, r, said, format, handed.__getitem__)
-        merged = due and self._merge(graph, r)
+        merged = (due and self._merge(graph, r)) or merged
         watch.lap("merge")
-        taking = now.trains  # below the quorum there may be nothing to learn from
-        if taking.any() and self.method.distils_merged and merged:
-            self._look(r, taking)  # the models have changed since they voted
-            self._distill(r, target, now)
+        if heard.channels.trains.any() and self.method.distils_merged and merged:
+            self._look_again(heard)  # the models have changed since they voted
+            self._distill(heard)
             watch.lap("distill")
 
         lines.clock.play(r, lambda: table_of(messages), Played.together(there, seconds))
@@ -246,20 +250,24 @@ class Stacked:
         self.answers.examine(r, voting)
         return self.lies.answered(r, self.answers.subject.look(r, voting))
 
-    def _with_votes(self, graph: Neighbourhoods, now: Channels, speaking: np.ndarray, logits: list[Tensor]) -> Channels:
-        """The channels with the votes that each peer has. Some are below the quorum while an opening spreads, and where
-        a matching leaves a peer without a partner. How far votes agree may tell how much they count."""
-        if not (speaking.all() and graph.degree.all()):
-            now = now.with_quorum(graph.sums(speaking.astype(float)), graph.degree + 1)
-        if self.federation.consensus_weight == "agreement":
-            now = now.with_agreement(self.answers.beyond_chance(logits, speaking, graph))
-        return now
+    def _look_again(self, heard: Heard) -> None:
+        """Below the quorum there may be nothing to learn from."""
+        taking = heard.channels.trains
+        if taking.any():
+            x, _ = self.task.probes.sample(heard.round)
+            self.stack.each(lambda block: block.look_again(x, some(taking[block.rows])))
 
-    def _distill(self, r: int, consensus: Tensor | None, now: Channels) -> None:
-        taking = now.trains
+    def _hear(self, asked: Asked | None) -> Heard:
+        """What the peers learn from a poll that is over; None: none is."""
+        if asked is None:
+            return Heard(0, Channels.closed(len(self.names)))
+        return self.answers.hear(asked, self.opened, *self._graph(asked.round))
+
+    def _distill(self, heard: Heard) -> None:
+        taking = heard.channels.trains
         if not taking.any():
             return
-        slope = self.answers.slope(r, consensus, now)
+        slope = self.answers.slope(heard.round, heard.consensus, heard.channels)
         self.stack.each(
             lambda block: block.distill(slope, some(taking[block.rows])) if taking[block.rows].any() else None
         )
@@ -299,18 +307,32 @@ class Stacked:
     # --- merging
 
     def _merge(self, graph: Neighbourhoods, r: int) -> bool:
-        """Merge; False where it was not completed."""
+        """Merge; False where it was not completed, or its result is not used yet."""
         self.merged_at = r
-        parameters, there = self.lies.contributed(r, self.stack.contributions()), graph.there
-        average, kept = averages(parameters, graph, self.federation, self.topology, r, self.coded, self.stack.own_loss)
+        parameters = self.lies.contributed(r, self.stack.contributions())
+        found = averages(parameters, graph, self.federation, self.topology, r, self.coded, self.stack.own_loss)
+        return self._take(r, self.pace.begun(found, self.stack, r == self.federation.rounds))
+
+    def _take(self, r: int, result: Result | None) -> bool:
+        """Use the result of the merge of round r; False where there is none."""
+        if result is None:
+            return False
+        (average, kept), since = result
+        there = self._graph(r)[0].there
         if average is None or not torch.isfinite(average.sum()):
             # Nodes would refuse each other's vectors one by one. Here all peers merge, or none.
             log.warning("merge of round %d not completed: parameters are not finite", r)
             return False
         average = self.lies.taken(average)
-        self.stack.each(
-            lambda block: block.merge(average[block.rows] if len(average) > 1 else average, some(there[block.rows]))
+        merged = self.stack.each(
+            lambda block: block.merge(
+                average[block.rows] if len(average) > 1 else average,
+                some(there[block.rows]),
+                None if since is None else since[block.rows],
+            )
         )
         if self.coded is not None and kept is not None:
-            self.coded.settle(self.stack.parameters[int(there.argmax())], kept, there)
+            # Where members change, the first block may hold nobody who took part.
+            common = self.stack.parameters[int(there.argmax())] if since is None else merged[0][0]
+            self.coded.settle(common, kept, there)
         return True

@@ -197,6 +197,11 @@ async def test_a_newcomer_that_is_late_asks_and_comes_in_a_later_round(tmp_path:
 
 
 class Silent:
+    def wants_all(self, _round: int) -> bool:
+        return False
+
+    def book(self, _sent: object) -> None: ...
+
     async def record(self, node: Node, report: RoundReport) -> None:
         pass
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName
+from p2p_tally.learning.overlap import rounds_late
 from p2p_tally.learning.schedule import exchanges
 from p2p_tally.topologies import Topology
 
@@ -29,6 +30,7 @@ class LinkPlan:
         self._name = name
         self._topology = topology
         self._federation = federation
+        self._grace = GRACE + 2 * rounds_late(federation)
         self._next = lru_cache(maxsize=64)(self._next_exchange)
 
     def needed(self, round: int) -> frozenset[NodeName]:
@@ -41,7 +43,7 @@ class LinkPlan:
         if round == 1:
             rounds.append(1)  # for the message that this node plays
         # Here all rounds count, also those without messages: a link not used for long is ended.
-        rounds += [back for back in range(max(1, round - GRACE), round) if exchanges(self._federation, back)]
+        rounds += [back for back in range(max(1, round - self._grace), round) if exchanges(self._federation, back)]
         near = {NodeName(peer) for r in rounds for peer in self._topology.neighbours(self._name, r)}
         soon = range(round, min(round + lead(len(self._topology.members)), self._federation.rounds) + 1)
         return frozenset(near.union(*(self._hands_over_with(r) for r in soon)))

@@ -37,6 +37,8 @@ def found_federation(home: Home, federation: Federation, settings: DaemonSetting
             f"--home {home.folder}: has a federation already; start its node with p2p-tally node, "
             "or name another folder"
         )
+    if federation.overlap:
+        raise ConfigError("--overlap: accepted where members do not change; who is invited joins while others play")
     check_graph_at_some_size(federation)
     check_imports(federation)
     options = options_text(federation)

@@ -117,8 +117,8 @@ class NodeFeed:
         votes = {
             str(voter): votes_of(_first(answer)) for voter, answer in zip(report.voters, report.answers, strict=True)
         }
-        views = probe_views(probes.sample(report.round)[0], probes.examples.probes_each, self._decode)
-        self.book.add_votes(vote_record(report.round, votes, probes.labels_of(report.round), views, classes))
+        views = probe_views(probes.sample(report.answered)[0], probes.examples.probes_each, self._decode)
+        self.book.add_votes(vote_record(report.answered, votes, probes.labels_of(report.answered), views, classes))
 
 
 def _payload(sent: dict[Stage, Count], stages: tuple[Stage, ...]) -> int:

@@ -13,6 +13,7 @@ from p2p_tally.node.reports import RoundReport
 from p2p_tally.node.service.checkpoint import Checkpoint, Checkpoints
 from p2p_tally.node.service.metrics import Metrics
 from p2p_tally.protocol.ledger import Count
+from p2p_tally.protocol.messages import Stage
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +60,18 @@ class DaemonRecorder:
         """Call this function with every round from now on. It must be quick: the next round waits for it."""
         self._listeners.append(listener)
 
-    async def record(self, node: Node, report: RoundReport) -> None:
-        for stage, count in report.sent.items():
+    def wants_all(self, round: int) -> bool:
+        """A checkpoint holds all that the next round depends on."""
+        return bool(self.checkpoint_every) and round % self.checkpoint_every == 0
+
+    def book(self, sent: dict[Stage, Count]) -> None:
+        for stage, count in sent.items():
             self.payload += count.payload
             self.framed += count.framed
             self._since.setdefault(stage.name.lower(), Count()).take(count)
+
+    async def record(self, node: Node, report: RoundReport) -> None:
+        self.book(report.sent)
         for phase, seconds in report.seconds.items():
             self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
         self._metrics.observe(report)
@@ -73,7 +81,7 @@ class DaemonRecorder:
             self._on_line(self._line(node, report))
             self._log_progress(node, report)
             self._since, self._seconds = {}, {}
-        if self.checkpoint_every and report.round % self.checkpoint_every == 0:
+        if self.wants_all(report.round):
             await self._save(node)
 
     def _log_progress(self, node: Node, report: RoundReport) -> None:
@@ -137,5 +145,5 @@ class DaemonRecorder:
         if len(report.answers) < 2 or self.learner.method.sends.by_class:
             return None
         votes = np.stack([votes_of(answer) for answer in report.answers])
-        labels = self.learner.probes.sample(report.round)[1]
+        labels = self.learner.probes.sample(report.answered)[1]
         return measure(votes, self.learner.classes, None if labels is None else labels.flatten().numpy())

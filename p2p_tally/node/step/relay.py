@@ -76,8 +76,11 @@ class RelayedVotes:
         roster: Roster,
         position: Position,
         furthest: Callable[[int], int],
+        rounds_late: int = 0,
     ) -> None:
-        """`furthest`: the highest round that an honest peer can be in, given the round that this node is in."""
+        """`furthest`: the highest round that an honest peer can be in, given the round that this node is in.
+        `rounds_late`: how many rounds after its own the votes of a round are awaited."""
+        self._rounds_behind = ROUNDS_BEHIND + 2 * rounds_late
         self._most_hops = hops
         self._name = name
         self._rank = topology.rank(name)
@@ -135,9 +138,9 @@ class RelayedVotes:
     # --- votes
 
     def send(self, round: int, vote: VoteMessage) -> None:
-        for old in [held for held in self._held if held < round - ROUNDS_BEHIND]:
+        for old in [held for held in self._held if held < round - self._rounds_behind]:
             del self._held[old]
-        self._urgent = {urgent for urgent in self._urgent if urgent >= round - ROUNDS_BEHIND}
+        self._urgent = {urgent for urgent in self._urgent if urgent >= round - self._rounds_behind}
         self._send_to(self._neighbours(self._name, round), self._name, self._hold(self._name, Held(vote, 0)))
 
     def receive(self, via: NodeName, message: VoteMessage | Relayed, counter: VoteCounter) -> Arrival:

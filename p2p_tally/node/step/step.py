@@ -12,6 +12,7 @@ from typing import Any
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName
+from p2p_tally.learning.overlap import rounds_late
 from p2p_tally.learning.schedule import next_voting_rounds
 from p2p_tally.node.formats import message_limits
 from p2p_tally.node.links.known_graph import KnownGraph
@@ -91,6 +92,7 @@ class Step:
         self.roster = Roster(member for member in members if member != name)
         # If the graph does not change, all links are always needed.
         self.plan = LinkPlan(name, topology, federation) if topology.varies else None
+        late = self._rounds_late = rounds_late(federation)
         self.votes: VoteRoute = (
             DirectVotes(self.neighbours, outbox, self.roster, self._make_notices(outbox, quiet=least_present == 1))
             if federation.hops == 1
@@ -101,7 +103,8 @@ class Step:
                 outbox,
                 self.roster,
                 position,
-                lambda round: next_voting_rounds(federation, round)[-1],
+                lambda round: next_voting_rounds(federation, round, 3 + 2 * late)[-1],
+                late,
             )
         )
         self.announcer = Announcer(self.neighbours, topology.varies, transport, outbox, self.votes, position, clock)
@@ -124,6 +127,7 @@ class Step:
             deadlines.longest,
             self.attendance.pausing if self.attendance.counts else None,
             bounds_slow=deadlines.bounds_slow,
+            rounds_late=late,
         )
         self.inbox = Inbox(
             self.roster,
@@ -208,19 +212,20 @@ class Step:
         if self.plan is not None:
             self._transport.want(self.plan.needed(round))
 
-    async def hear(self, round: int, own: VoteMessage) -> dict[NodeName, Any]:
-        """Send this node's vote of a round, and wait for the votes of all nodes within reach."""
+    async def say(self, round: int, own: VoteMessage) -> None:
+        """Send this node's vote of a round."""
         self.check(round)
         self._position.enter("barrier")
         await self.have_links(round)
-        voters = self.votes.voters(round)
         self.votes.send(round, own)
         if self._witness is not None and isinstance(own, Vote):
             self._witness.sent(round, own.ballot)
-        heard = await self.gather(Stage.VOTE, round, 0, voters)
+
+    async def hear(self, round: int) -> dict[NodeName, Any]:
+        """Wait for the votes of a round of all nodes within reach."""
+        heard = await self.gather(Stage.VOTE, round, 0, self.votes.voters(round))
         if self.waits.usual is not None:
             self._deadlines.observe(self.waits.usual)
-        self.leave_if_others_left(round)
         return heard
 
     async def gather(
@@ -253,11 +258,12 @@ class Step:
         """Raise LeftBehind if most neighbours of a round are already in a later one.
 
         If they had waited for this node they could not be: they would still need the message that it is about to send.
+        With --overlap they need it one round later.
         """
-        peers = [self.roster[peer] for peer in self.neighbours(round)]
-        theirs = self._behind.later_round(round, [Voice(peer.seen, peer.shown, peer.is_there) for peer in peers])
+        peers, latest = [self.roster[peer] for peer in self.neighbours(round)], round + self._rounds_late
+        theirs = self._behind.later_round(latest, [Voice(peer.seen, peer.shown, peer.is_there) for peer in peers])
         if theirs is None:
-            theirs = self.attendance.round_of_members(round)
+            theirs = self.attendance.round_of_members(latest)
         if theirs is not None:
             raise LeftBehind(theirs)
 

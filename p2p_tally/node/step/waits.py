@@ -15,7 +15,7 @@ from typing import Any
 
 from p2p_tally.ids import NodeName
 from p2p_tally.node.step.votes import VoteRoute
-from p2p_tally.protocol.barrier import Arrival, Barrier, Place
+from p2p_tally.protocol.barrier import HELD_AHEAD, Arrival, Barrier, Place
 from p2p_tally.protocol.lateness import Lateness
 from p2p_tally.protocol.messages import Stage
 from p2p_tally.protocol.peers import MERGING, Event, Roster
@@ -49,16 +49,18 @@ class Waits:
         pausing: Pausing | None = None,
         *,
         bounds_slow: bool = True,
+        rounds_late: int = 0,
     ) -> None:
         """`longest`: seconds that no wait may exceed. `pausing`: None where nobody pauses. `bounds_slow`: whether it
-        costs a peer something that it is much slower than most."""
+        costs a peer something that it is much slower than most. `rounds_late`: how many rounds after its own the votes
+        of a round are awaited."""
         self._roster = roster
         self._votes = votes
         self._bytes_received = bytes_received
         self._say_waiting = say_waiting
         self._longest = longest
         self._pausing = pausing
-        self._barrier = Barrier(roster)
+        self._barrier = Barrier(roster, HELD_AHEAD + 2 * rounds_late)
         self._filled = asyncio.Event()
         # The present wait: when it began, its timeout (without one there is no clock), and when each peer last gave a
         # sign of life.

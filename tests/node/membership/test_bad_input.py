@@ -46,6 +46,11 @@ def test_a_home_that_has_a_federation(alice: Home) -> None:
         found(alice.folder)
 
 
+def test_overlap_where_members_may_join(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--overlap: accepted where members do not change"):
+        found(tmp_path / "home", overlap=True)
+
+
 def test_a_key_that_others_can_read(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.identity().file.chmod(0o644)

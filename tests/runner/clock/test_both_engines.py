@@ -31,6 +31,8 @@ CASES: tuple[dict[str, Any], ...] = (
     {"method": "pame", "topology": "ring"},
     {"warmup": "auto", "topology": "star"},
     {"topology": "matchings", "start": "own"},
+    {"overlap": True, "merge_precision": "int8"},
+    {"overlap": True, "topology": "ring", "hops": 2, "warmup": "auto"},
 )
 
 

@@ -157,14 +157,37 @@ def test_measured_compute_is_split_around_the_votes() -> None:
     assert one.state()["_now"] == [(200 + 58 + 50) * MS, 200 * MS]
 
 
+def overlapping(latency: int, last: int = 99) -> VirtualClock:
+    links = [Link(10**6, 10**6, latency * MS)] * 2
+    return VirtualClock(links, [100 * MS] * 2, overlaps=lambda round: round < last)
+
+
 def test_overlapping_nodes_wait_for_the_votes_of_the_round_before() -> None:
-    one = VirtualClock([Link(10**6, 10**6, 50 * MS)] * 2, [100 * MS] * 2, overlaps=True)
+    one = overlapping(50)
     votes = [(0, 1, Stage.VOTE, 0, KB), (1, 0, Stage.VOTE, 0, KB)]
     assert play(one, 2, *votes) == [100, 100]
     assert play(one, 2, *votes, round=2) == [200, 200]  # those of round 1 were there at 158
-    slow = VirtualClock([Link(10**6, 10**6, 500 * MS)] * 2, [100 * MS] * 2, overlaps=True)
+    slow = overlapping(500)
     play(slow, 2, *votes)
     assert play(slow, 2, *votes, round=2) == [608, 608]
+
+
+def test_overlapping_nodes_train_while_a_merge_goes_on_and_vote_after_it() -> None:
+    merge = [(a, 1 - a, stage, 0, KB) for a in (0, 1) for stage in (Stage.ANNOUNCE, Stage.SCATTER, Stage.GATHER)]
+    votes = [(0, 1, Stage.VOTE, 0, KB), (1, 0, Stage.VOTE, 0, KB)]
+    one = overlapping(50)
+    assert play(one, 2, *merge) == [100, 100]  # three messages, each after the one before: it is over at 100 + 3 x 58
+    assert play(one, 2, *votes, round=2) == [274, 274]
+    assert play(one, 2, *votes, round=3) == [374, 374]  # votes were sent at 274 and there at 332
+    fast = overlapping(10)
+    play(fast, 2, *merge)
+    assert play(fast, 2, *votes, round=2) == [200, 200]  # it was over at 154
+
+
+def test_the_last_merge_is_awaited_and_so_are_the_counts_of_a_warm_up() -> None:
+    merge = [(a, 1 - a, stage, 0, KB) for a in (0, 1) for stage in (Stage.ANNOUNCE, Stage.SCATTER, Stage.GATHER)]
+    assert play(overlapping(50, last=1), 2, *merge) == [274, 274]
+    assert play(overlapping(50), 2, (0, 1, Stage.READY, 0, KB), (1, 0, Stage.READY, 0, KB)) == [158, 158]
 
 
 @settings(max_examples=50, deadline=None)

@@ -81,6 +81,8 @@ def assert_same(run: Run, straight: Run) -> None:
         {"merge_when": "drift", "merge_threshold": 1.0, "merge_every": 3},
         {"calibrate": 1.0, "tally_weights": "reliability", "abstain": 0.5},
         {"calibrate": 1.0, "tally_weights": "reliability", "topology": "ring"},
+        {"overlap": True, "merge_precision": "int8", "merge_every": 2, "link": "1mbit,100ms", "compute": "1s"},
+        {"overlap": True, "method": "rcfd", "topology": "ring", "merge_every": 3},
         {"join": "node-1@7", "leave": "node-2@5", "method": "diloco"},  # the newcomer comes right after the checkpoint
         {"join": "node-1@5,node-3@8", "leave": "node-2@7", "merge_precision": "int8"},
         {"nodes": 10, "leave": "churn:0.2", "method": "fedprox"},
