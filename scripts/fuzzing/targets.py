@@ -139,6 +139,9 @@ def _answers(form: BallotFormat, labels: np.ndarray | None = None) -> list[bytes
         elif form.form == "top-k":
             order = np.argsort(np.random.default_rng(seed).random((COUNT, form.classes)), axis=1)[:, : form.k]
             found.append(form.encode((order, _rows(seed, form.k))))
+        elif form.form.endswith("by-class"):
+            counts = np.full((COUNT, 1), seed + 1, np.float32)
+            found.append(form.encode(np.concatenate([counts, _rows(seed, form.features or form.classes)], 1)))
         else:
             found.append(form.encode(_votes(seed, form.symbols), labels))
     return found
@@ -158,6 +161,8 @@ BALLOTS = {
     "soft": BallotFormat("soft", COUNT, CLASSES),
     "soft-float16": BallotFormat("soft", COUNT, CLASSES, 1, "float16"),
     "soft-int8": BallotFormat("soft", COUNT, CLASSES, 1, "int8"),
+    "soft-by-class": BallotFormat("soft-by-class", COUNT, CLASSES),
+    "features-by-class": BallotFormat("features-by-class", COUNT, CLASSES, features=12),
 }
 
 
