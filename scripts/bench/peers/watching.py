@@ -24,7 +24,7 @@ INSIDE = ["sh", "-c", 'ip link set lo up; "$@"; exit $?', "sh"]  # stays, so tha
 class Watched:
     began: float  # as marks: seconds of the monotonic clock
     marks: list[dict[str, Any]]
-    memory: float  # bytes, the most at any time: proportional set size (PSS), so shared pages count once
+    memory: float  # bytes, the most until the last mark: proportional set size (PSS), so shared pages count once
     code: int | None  # None: its time was over
     last_words: str
 
@@ -50,11 +50,11 @@ def watch(command: Sequence[str | Path], data: Path, folder: Path, limit: float)
         process = subprocess.Popen(
             [*NAMESPACES, *INSIDE, *command], stdout=file, stderr=subprocess.STDOUT, cwd=folder, env=environment
         )
-    memory, over = 0.0, False
+    samples, over = [(began, 0.0)], False
     try:
         while process.poll() is None:
             before = time.monotonic()
-            memory = max(memory, _memory(process.pid))
+            samples.append((before, _memory(process.pid)))
             now = time.monotonic()
             if now - began > limit:
                 over = True
@@ -69,10 +69,11 @@ def watch(command: Sequence[str | Path], data: Path, folder: Path, limit: float)
             process.send_signal(signal.SIGKILL)
             process.wait()
     lines = marks.read_text(encoding="utf-8").splitlines() if marks.exists() else []
+    found = [json.loads(line) for line in lines]
+    # Not while it ends: forked processes then touch all that they share, and have it twice for a moment.
+    memory = max(used for at, used in samples if not found or at <= found[-1]["at"])
     words = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return Watched(
-        began, [json.loads(line) for line in lines], memory, None if over else process.returncode, "\n".join(words[-8:])
-    )
+    return Watched(began, found, memory, None if over else process.returncode, "\n".join(words[-8:]))
 
 
 def _memory(unshare: int) -> float:
