@@ -2,11 +2,11 @@
 
 Its examples call set_standalone_settings() first, and keep models in Ray's workers: without Ray, nodes of one process
 disturb each other's Lightning trainers. Two settings are others in all rows: all 8 nodes train in a round instead of 4,
-and a node may be silent for 60 s instead of 10 s, because 8 nodes in one busy process otherwise lose each other now and
-then, and never finish. --tuned: models are gossiped each 0.1 s instead of each 2 s (until 20 s have changed nothing, as
-before) and to all neighbours instead of 4, messages each 0.01 s instead of in a loop without a pause, Ray gets a worker
-for each core, and only errors are logged. A node evaluates its part of the test set each round, which cannot be turned
-off, and makes its optimiser anew each round. No TLS, like everywhere in this bench.
+and a node may be silent for 60 s instead of 10 s, as 8 nodes in one busy process may be. Over gRPC they still lose each
+other now and then, and then do not finish. --tuned: models are gossiped each 0.1 s instead of each 2 s (until 20 s have
+changed nothing, as before) and to all neighbours instead of 4, messages each 0.01 s instead of in a loop without a
+pause, Ray gets a worker for each core, and only errors are logged. A node evaluates its part of the test set each
+round, which cannot be turned off, and makes its optimiser anew each round. No TLS, like everywhere in this bench.
 """
 
 import argparse

@@ -48,20 +48,18 @@ def make_row(system: str, began: float, marks: Sequence[Mapping[str, Any]], memo
 def table(rows: Sequence[Row | Failed], bare: Sequence[Mapping[str, Any]]) -> str:
     """`bare`: the marks of the bare loop, for the accuracy after as many rounds."""
     learned = {mark["round"]: mark["accuracy"] for mark in bare}
-    loop = make_row("", 0.0, bare, 0.0)
     lines = [
-        "| system | a round, s | × bare loop | processor, s a round | start-up, s | memory, MB | loopback, kB a round "
+        "| system | a round, s | processor, s a round | start-up, s | memory, MB | loopback, kB a round "
         "| own count, kB a round | rounds | accuracy, % | of the bare loop, % |",
-        "| --- " + "| ---: " * 10 + "|",
+        "| --- " + "| ---: " * 9 + "|",
     ]
     for row in rows:
         if isinstance(row, Failed):
-            lines.append(f"| {row.system} | failed: {row.why.replace('|', '/')} " + "| " * 9 + "|")
+            lines.append(f"| {row.system} | failed: {row.why.replace('|', '/')} " + "| " * 8 + "|")
             continue
         cells = [
             row.system,
             _short(row.seconds),
-            _short(row.seconds / loop.seconds) if isinstance(loop, Row) else "",
             _short(row.processor),
             f"{row.start:.1f}",
             f"{row.memory / 1e6:.0f}",
