@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from p2p_tally.learning.data import Arrays, Examples
 from p2p_tally.learning.methods import method_of
-from p2p_tally.learning.norms import training_mode
 from p2p_tally.learning.setup import Task
 from p2p_tally.learning.voting.skew import balance_shift, calibration, class_counts
 from p2p_tally.runner.stacked.batched_model import (
@@ -188,12 +187,7 @@ class Block:
 
     def measured(self, x: Tensor) -> Tensor:
         """Logits [n, C, P] on inputs that all share, for measurements: nothing is kept or drawn."""
-        if isinstance(self.model, Vmapped):
-            self.model.model.eval()
-            logits = self.model.logits(self._shared(x))
-            training_mode(self.model.model)
-            return logits
-        return self.model.logits(self._shared(x))
+        return self.model.measured(self._input(x))
 
     def _shared(self, x: Tensor) -> Tensor:
         return self._input(x).expand(len(self), *x.shape)
