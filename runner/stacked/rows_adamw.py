@@ -11,9 +11,9 @@ from torch import Tensor
 
 from p2p_tally.learning.optimiser import FlatAdamW
 
-# Rows that step in one call when only some of a block do. AdamW treats the last few floats of a call in another way than
-# the others, so which rows these are must not depend on how peers are cut into blocks: blocks are whole numbers of this.
-# 16 rows, whatever their length, have no such last floats.
+# Rows that step in one call when only some of a block do. AdamW treats the last few floats of a call in another way
+# than the others, so these must not depend on how peers are cut into blocks: a block is a whole number of 16 rows, and
+# 16 rows of any length have no such floats.
 FEW = 16
 
 
