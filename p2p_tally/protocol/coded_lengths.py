@@ -45,7 +45,7 @@ def _ranks(votes: Ints, classes: int, labels: Ints) -> Ints:
     digits = np.zeros(len(votes), np.int64)
     for place in range(most):
         digits = np.where(wrong[:, place], digits * base + others[:, place], digits)
-    ranks = fewer[mistakes] + subset * np.array([base**size for size in range(most + 1)])[mistakes] + digits
+    ranks: Ints = fewer[mistakes] + subset * np.array([base**size for size in range(most + 1)])[mistakes] + digits
     for free in votes[:, ~labelled].T:
         ranks = ranks * classes + free
     return ranks

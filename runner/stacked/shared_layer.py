@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 
 # torch's own product goes by MKL, which uses half the width of the registers on processors of another maker than its
 # own. oneDNN uses all of it: twice the rate on an AMD EPYC with AVX-512.
-_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+_ONEDNN = hasattr(torch.ops.mkldnn, "_linear_pointwise")  # not in every build
 
 
 def shared_layer(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
