@@ -79,7 +79,7 @@ def decode_predictive(data: bytes, classes: int, labels: Ints) -> Ints:
     bits = BitReader(data[1:])
     if scheme == Scheme.LABEL_EVEN:
         table = even_table(_even_symbols(labels, classes))
-        used = np.arange(len(table.frequencies))
+        used: np.ndarray = np.arange(len(table.frequencies), dtype=np.uint16)
     else:
         used, table = read_table(bits, classes)
     symbols = SymbolReader(table, data[1:])
@@ -192,7 +192,9 @@ class GuessWriter:
 class GuessReader:
     """The receiver's side: from flags and symbols it makes the votes."""
 
-    def __init__(self, bits: BitReader, symbols: SymbolReader, used: Ints, classes: int, first_class: Ints) -> None:
+    def __init__(
+        self, bits: BitReader, symbols: SymbolReader, used: np.ndarray, classes: int, first_class: Ints
+    ) -> None:
         self._bits, self._symbols, self._used = bits, symbols, used
         self._classes, self._first_class = classes, first_class
         self.votes = np.zeros(len(first_class), dtype=np.int64)

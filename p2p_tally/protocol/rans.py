@@ -14,6 +14,7 @@ from p2p_tally.protocol.bits import BitReader, BitWriter, Ints, steps
 EXACT_UP_TO = 32  # a table with at most this many entries sends exact counts, a longer one powers of two
 LARGEST_POWER = 31
 MOST_SYMBOLS = 1 << 16  # a table has no more: whatever a peer sends, its slots fit in 128 KiB
+MOST_LISTED = 1 << 12  # a longer table is indexed as an array, which is slower than a list, and a tenth of its size
 
 
 class Table:
@@ -25,11 +26,16 @@ class Table:
         # Few symbols need less precision, and a smaller final state takes one byte less.
         self.precision = 12 if len(weights) <= 64 else 16
         spare = (1 << self.precision) - len(weights)
-        frequencies = 1 + weights * spare // int(weights.sum())
+        # In place: a peer's few bytes may ask for the longest table.
+        frequencies = weights * spare
+        frequencies //= int(weights.sum())
+        frequencies += 1
         frequencies[int(np.argmax(weights))] += (1 << self.precision) - int(frequencies.sum())
-        self.frequencies: list[int] = frequencies.tolist()
-        self.starts: list[int] = (np.cumsum(frequencies) - frequencies).tolist()
+        starts = np.cumsum(frequencies, dtype=np.uint32)
+        np.subtract(starts, frequencies, out=starts, casting="unsafe")
         self._frequencies = frequencies
+        self.frequencies = _to_index(frequencies)
+        self.starts = _to_index(starts)
 
     @property
     def lowest_state(self) -> int:
@@ -46,8 +52,12 @@ class Table:
         return slots.data  # a memoryview: faster to index than an array, and faster to make than a list
 
 
+def _to_index(values: np.ndarray) -> Sequence[int]:
+    return values.tolist() if len(values) <= MOST_LISTED else values.data
+
+
 def even_table(size: int) -> Table:
-    return Table(np.ones(size, dtype=np.int64))
+    return Table(np.broadcast_to(np.int64(1), size))
 
 
 def write_table(bits: BitWriter, counts: Ints, classes: int) -> Table:

@@ -146,3 +146,15 @@ def test_memory_follows_count_and_classes_whatever_the_bytes_say(classes):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200 * (count + classes)
+
+
+@pytest.mark.parametrize("classes", [50_257, 65_536])
+def test_few_bytes_that_ask_for_the_longest_table_take_20_bytes_a_class(classes):
+    labels = np.where(np.arange(48) % 7, 3, -1)
+    data = bytes.fromhex("02000b07fe06102214fed90024dc86443e97dd4ef11a7e5c71a7a43dacefe405")
+    votes_or_error(data, len(labels), classes, labels)
+    tracemalloc.start()
+    votes_or_error(data, len(labels), classes, labels)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 2 * classes < peak < 20 * classes
