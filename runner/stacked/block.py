@@ -23,6 +23,7 @@ from p2p_tally.runner.stacked.batched_model import (
     slope_to_labels,
     slope_to_target,
 )
+from p2p_tally.runner.stacked.convolutions import Convolving, convolves
 from p2p_tally.runner.stacked.draws import Draws
 from p2p_tally.runner.stacked.rows_adamw import RowsAdamW
 from p2p_tally.runner.stacked.scratch import Scratch
@@ -58,10 +59,7 @@ class Block:
         self.rows = rows.among_all
         self.parameters = parameters
         self._scratch = scratch
-        layers = layers_of(model)
-        self.model: BatchedModel = (
-            Vmapped(model, rows.fixed, parameters) if layers is None else Perceptron(layers, parameters)
-        )
+        self.model = batched(model, rows.fixed, parameters)
         self.optimiser = self._adamw()
         self.student = self._adamw() if method.distils_merged else self.optimiser
         self.anchor = parameters.clone() if method.proximal else None  # [n, W]
@@ -201,6 +199,15 @@ class Block:
         lead = x.dim() - len(self.task.input_shape)
         normal = self.task.normalise(x.flatten(0, lead - 1))
         return normal.view(*x.shape[:lead], *normal.shape[1:])
+
+
+def batched(model: nn.Module, fixed: dict[str, Tensor], parameters: Tensor) -> BatchedModel:
+    """The peers' models as one, in the way that is fastest for this one."""
+    layers = layers_of(model)
+    if layers is not None:
+        return Perceptron(layers, parameters)
+    alone = len(parameters) == 1 and parameters.device.type == "cpu" and convolves(model)
+    return Convolving(model, fixed, parameters) if alone else Vmapped(model, fixed, parameters)
 
 
 def batches_of(shards: Sequence[Examples]) -> Batches:

@@ -18,6 +18,7 @@ from p2p_tally.learning.setup import Task, make_learner
 from p2p_tally.learning.start import check_frozen, frozen_tensors
 from p2p_tally.runner.stacked.batched_model import fixed_tensors, layers_of
 from p2p_tally.runner.stacked.block import Block, Rows
+from p2p_tally.runner.stacked.convolutions import convolves
 from p2p_tally.runner.stacked.draws import draws_of
 from p2p_tally.runner.stacked.rows_adamw import FEW
 from p2p_tally.runner.stacked.scratch import Scratch
@@ -60,6 +61,8 @@ class Group:
         """Rows of the matrix, a slice for each block."""
         nodes, width = self.parameters.shape
         rows = max(1, BLOCK_PARAMETERS // width) if self.device.type == "cpu" else nodes
+        if self.device.type == "cpu" and convolves(self.template.model):
+            rows = 1
         if rows > FEW:  # fewer peers would not repay a thread of their own
             share = -(-nodes // threads)
             rows = FEW * min(rows // FEW, -(-share // FEW))
