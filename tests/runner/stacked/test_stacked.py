@@ -281,10 +281,10 @@ def test_the_peers_of_a_model_are_one_group_wherever_they_stand() -> None:
     assert sizes == [1210, 4810, 4810, 3466, 610, 1210, 4810]
 
 
-def test_any_other_model_goes_through_vmap() -> None:
+def test_a_model_with_convolutions_is_played_peer_by_peer() -> None:
     federation = fifty(model="cnn", width=4, depth=2, rounds=8, nodes=3, merge_every=4)
     (group,) = Stacked(prepare(federation), make_topology(federation), "cpu", 1).stack.groups
-    assert not group.is_perceptron
+    assert [len(block) for block in group.blocks] == [1, 1, 1]
     assert_agree(federation)
 
 
@@ -361,9 +361,10 @@ def test_the_run_folder_is_that_of_exact(tmp_path: Path) -> None:
     [
         (1, "mlp", "exact"),
         (8, "mlp", "stacked"),
-        (8, "cnn", "exact"),
+        (8, "cnn", "stacked"),
         (8, "mlp,mlp:8", "stacked"),
-        (8, "mlp,cnn", "exact"),
+        (8, "mlp,cnn", "stacked"),
+        (8, "test_stacked:Counting", "exact"),
     ],
 )
 def test_auto_takes_the_faster_and_says_so(
