@@ -186,10 +186,12 @@ class RoundOptions(Options):
         agreed=True,
     )
     tally_weights: TallyWeights = option(
-        "uniform",
+        "auto",
         "how much the votes of a tally count: all the same, by the graph's mixing weights, or by how reliable the "
-        "voter was so far, class by class: by labels, and without them by what all votes say",
-        "uniform, mixing or reliability",
+        "voter was so far, class by class: by labels, and without them by what all votes say; auto: by reliability "
+        "where tally learns from votes of five or more members that all hear, and not from labels; otherwise all the "
+        "same",
+        "auto, uniform, mixing or reliability",
         metavar="HOW",
         group="Votes",
         agreed=True,

@@ -1,6 +1,6 @@
-"""The tables of docs/byzantine.md, from sweeps of the presets byzantine and byzantine-features.
+"""The tables of docs/byzantine.md, from sweeps of the presets byzantine, byzantine-features and byzantine-messages.
 
-    python scripts/byzantine_tables.py runs/byzantine runs/byzantine-features
+    python scripts/byzantine_tables.py runs/byzantine runs/byzantine-features runs/byzantine-messages
 
 Honest tail accuracy by attack and rule, and what it is below that of the same cell without liars and without a rule.
 """
@@ -13,14 +13,16 @@ from p2p_tally.runner.report.results import CellResults, Results, collect
 # Endings of the cells' names, the honest cell that each is compared with, and the heading of the column.
 COLUMNS = {
     "votes": (
-        ("-plain-labels", "honest-plain-labels", "labels: no rule"),
+        ("-plain-labels", "honest-plain-labels", "labels: no rule, as by default"),
         ("-exam-labels", "honest-plain-labels", "exam"),
         ("-reliability-labels", "honest-plain-labels", "reliability"),
-        ("-plain-hidden", "honest-plain-hidden", "no labels: no rule"),
+        ("-default-hidden", "honest-plain-hidden", "no labels: default"),
+        ("-plain-hidden", "honest-plain-hidden", "no rule"),
         ("-exam-hidden", "honest-plain-hidden", "exam"),
         ("-reliability-hidden", "honest-plain-hidden", "reliability"),
     ),
     "parameters": (("-off", "honest-off", "plain mean"), ("-auto", "honest-off", "default rule")),
+    "messages": (("-labels", "honest-labels", "labels"), ("-hidden", "honest-hidden", "no labels")),
     "soft labels": (
         ("-fedmd-plain", "honest-fedmd-plain", "plain mean"),
         ("-fedmd-trim", "honest-fedmd-plain", "trim:2"),
@@ -48,8 +50,8 @@ def table(about: str, results: Results) -> None:
         attacks += [name.removesuffix(ending) for name in cells if name.endswith(ending)]
     if not present:
         return
-    seeds = max(len(cell.runs) for cell in cells.values())
-    least = min(len(cell.runs) for cell in cells.values())
+    counts = [len(cells[attack + one[0]].runs) for attack in attacks for one in present if attack + one[0] in cells]
+    seeds, least = max(counts), min(counts)
     print(f"{results.title}: {about}; seeds: {least if least == seeds else f'{least} to {seeds}'}\n")
     print("| attack | " + " | ".join(heading for _, _, heading in present) + " |")
     print("| --- | " + " | ".join("---:" for _ in present) + " |")
@@ -60,5 +62,7 @@ def table(about: str, results: Results) -> None:
 
 
 for results in collect([Path(folder) for folder in sys.argv[1:]]):
+    by_messages = any("withhold" in cell.name for cell in results.cells)
     for about in COLUMNS:
-        table(about, results)
+        if (about == "messages") == by_messages:
+            table(about, results)

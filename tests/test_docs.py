@@ -40,6 +40,7 @@ def test_the_list_of_decisions_is_complete() -> None:
 
 # What stands on the page of another experiment; twins stand on that of their full one.
 TOGETHER = {
+    "byzantine-messages": "byzantine",
     "votes-or-labels-features": "votes-or-labels",
     "consensus-weight-text": "consensus-weight-features",
     "choice-features": "recipe-features",

@@ -16,6 +16,7 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.methods import Sends, method_of, unread_options
+from p2p_tally.learning.voting.tally_weights import tally_weights
 from p2p_tally.option_types import Start
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ FAIR = 0.2
 LEAST_WEIGHT = 0.01
 
 
-def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool = True) -> Federation:
+def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool = True, classes: int = 2) -> Federation:
     """The federation with every open default filled in; `labelled`: the probes carry labels."""
     check_models(federation)
     method = method_of(federation)
@@ -56,6 +57,7 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
             "alpha": alpha,
             "merge_every": merge_every,
             "start": _start(federation, merge_every),
+            "tally_weights": tally_weights(federation, alpha, classes),
             "tail": tail,
             "eval_every": federation.eval_every or _cadence(federation.rounds, tail, merge_every, cheap_to_evaluate),
         }
@@ -76,7 +78,7 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
             f"--abstain {federation.abstain}: the method {federation.method} sends no votes; accepted is 0, or "
             "a method that sends votes, as tally"
         )
-    if federation.inverse_agreement and (federation.tally_weights == "reliability" or federation.abstain):
+    if federation.inverse_agreement and (resolved.tally_weights == "reliability" or federation.abstain):
         raise ConfigError(
             f"--inverse-agreement {federation.inverse_agreement:g}: accepted is 0 with --tally-weights reliability or "
             "--abstain"

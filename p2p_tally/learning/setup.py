@@ -83,7 +83,7 @@ def prepare(federation: Federation, *, root: Path | None = None, download: bool 
         probes, private = _of_another_source(federation, source, public)
     test = _test_set(federation, source.test)
     cheap = len(test) <= CHEAP_TEST_SET
-    federation = resolve(federation, labelled=probes.labelled, cheap_to_evaluate=cheap)
+    federation = resolve(federation, labelled=probes.labelled, cheap_to_evaluate=cheap, classes=source.classes)
     check_start_file(federation)
     if method_of(federation).sends is Sends.TOP_K and federation.top_k > source.classes:
         raise ConfigError(f"--top-k {federation.top_k}: accepted is at most the {source.classes} classes of the data")

@@ -46,7 +46,7 @@ from p2p_tally.protocol.messages import (
 )
 
 # Increased when two versions can no longer understand each other.
-VERSION = 1
+VERSION = 2
 
 # Parameters are sent in runs of this many bytes. That is large enough that headers hardly count, and small enough that
 # a vote does not wait long behind a run, and that a receiver holds few bytes that are not checked yet.
@@ -86,7 +86,7 @@ def _fields(message: Message) -> tuple[Any, ...]:
         case Vote():
             fields = (message.round, message.ballot)
         case Shard():
-            fields = (message.round, message.stage.value, message.part, message.data)
+            fields = (message.round, message.stage.value, message.part, message.data, message.check)
         case Ready():
             fields = (message.round, message.right, message.of)
         case Announce():
@@ -130,8 +130,8 @@ def decode(frame: bytes, limits: Limits) -> Message:
     match _unpack(frame, binary=limits.frame):
         case (Kind.VOTE.value | Kind.READY.value, *_) as fields:
             return _vote(fields)
-        case (Kind.SHARD.value, round, stage, part, data):
-            return Shard(round, _stage(stage), part, data)
+        case (Kind.SHARD.value, round, stage, part, data, check):
+            return _undamaged(Shard(round, _stage(stage), part, data), check)
         case (Kind.ANNOUNCE.value, _, _, *rest) as fields if len(rest) <= 2 and (not rest or rest[-1]):
             return Announce(*fields[1:])
         case (Kind.BYE.value | Kind.WITHDRAW.value as kind, round):
@@ -148,6 +148,12 @@ def decode(frame: bytes, limits: Limits) -> Message:
             return News(origin, number, _notice(fields[3:]))
         case fields:
             raise FrameError(f"kind {fields[0]!r:.20} with {len(fields) - 1} fields is unknown", reason="unknown-kind")
+
+
+def _undamaged(shard: Shard, check: object) -> Shard:
+    if shard.check != check:
+        raise FrameError(f"parameters of round {shard.round} that changed on the way", reason="damaged")
+    return shard
 
 
 def _vote(fields: tuple[Any, ...]) -> Vote | Ready:

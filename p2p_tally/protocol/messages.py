@@ -4,10 +4,11 @@ The number of a kind identifies it on the wire and is never used for another mes
 sender: the receiver knows who is at the other end of the link.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from p2p_tally.errors import FrameError
+from p2p_tally.protocol.checksum import checksum
 from p2p_tally.protocol.evidence_messages import Echoed, Passed, Signed, Witnessed
 from p2p_tally.protocol.handover_messages import Fetch, Handed, Piece, State
 from p2p_tally.protocol.kinds import (
@@ -143,7 +144,8 @@ class Announce:
 class Shard:
     """One run of parameters, encoded: number `part` of its stage. In a robust merge also what members say about it.
 
-    Its correct length depends on who takes part in the merge, so the exchange checks it.
+    Its correct length depends on who takes part in the merge, so the exchange checks it. Parameters with a bit changed
+    on the way are still parameters, so a checksum goes with them.
     """
 
     kind: ClassVar[Kind] = Kind.SHARD
@@ -151,6 +153,7 @@ class Shard:
     stage: Stage
     part: int
     data: bytes
+    check: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         check_round(self.round)
@@ -160,6 +163,7 @@ class Shard:
         check_bytes(self.data, "data")
         if not self.data:
             raise FrameError("no parameters", reason="field")
+        object.__setattr__(self, "check", checksum(self.round, self.stage, self.part, self.data))
 
     @property
     def payload(self) -> int:

@@ -40,7 +40,9 @@ def cell_bytes(cell: Cell) -> CellBytes:
     """Both counts for one cell. Probes are taken to be labelled where alpha is not 0."""
     facts = cell.facts
     federation = resolve(
-        cell.federation, labelled=cell.federation.alpha != 0 and cell.federation.probe_labels == "known"
+        cell.federation,
+        labelled=cell.federation.alpha != 0 and cell.federation.probe_labels == "known",
+        classes=facts.classes,
     )
     votes = facts.votes_per_round or federation.probes_per_round
     ballots = ballot_format(federation, votes, facts.classes)

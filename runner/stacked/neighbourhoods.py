@@ -35,7 +35,7 @@ class Neighbourhoods:
             self.complete = self.reach.everyone
             self.degree = self.reach.sizes
         # All hear the same votes and give them the same weights: over a complete graph mixing weights are uniform too.
-        self.alike = self.complete and (tally_weights == "uniform" or self.reach is None)
+        self.alike = self.complete and (tally_weights != "mixing" or self.reach is None)
         self._mixing = tally_weights == "mixing" and not self.alike
         self._topology = topology
         self._round = round

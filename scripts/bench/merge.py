@@ -7,9 +7,11 @@ Peak memory is that of a process during its merges, minus what it used before, i
 After that, in one process: the time to encode that many parameters, run by run, and to decode them.
 
     python scripts/bench/merge.py [--nodes 8] [--parameters 5839360] [--turns 5] [--tls] [--robust]
+                                  [--link 100mbit,20ms]
 
 With --tls a third group does the same merge over links that are TLS by pinned keys, in turns with the others. Processor
 seconds hardly depend on what else the machine does. With --robust a group does it with the default of --robust-merge.
+With --link there are two more groups, the plain merge and the robust one, over links that a proxy delays and limits.
 """
 
 import argparse
@@ -25,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import combinations
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -45,17 +48,23 @@ from p2p_tally.node.service.startup import Startup
 from p2p_tally.node.step.step import Step
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.changes import ChangeFormat
+from p2p_tally.protocol.checksum import checksum
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.frames import VERSION
 from p2p_tally.protocol.handshake import fields_digest
 from p2p_tally.protocol.ledger import Ledger
-from p2p_tally.protocol.messages import Hello
+from p2p_tally.protocol.messages import Hello, Stage
 from p2p_tally.protocol.segments import runs, segments
+from p2p_tally.thin_links import Link, links_of
 from p2p_tally.topologies import build
 from p2p_tally.trust.identity import load_identity, make_identity
 
+sys.path.insert(0, str(Path(__file__).parent))
+from wan import Line, Wire
+
 READ = 1 << 18
 WANTED, WANTED_TLS, WANTED_ROBUST = 2.0, 1.3, 1.1
+SLOW = " over slow links"  # of the names of groups
 
 
 async def ours(
@@ -177,7 +186,7 @@ def worker(
     listener = socket.socket(fileno=descriptor)
     vector = np.random.default_rng(rank).standard_normal(parameters, dtype=np.float32)
     of = {"bare": bare, "ours": ours, "tls": partial(ours, homes=homes), "robust": partial(ours, robust_merge="auto")}
-    work = of[kind](rank, ports, listener, vector, parent)
+    work = of[kind.removesuffix(SLOW)](rank, ports, listener, vector, parent)
     try:
         import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:
@@ -186,25 +195,51 @@ def worker(
         uvloop.run(work)
 
 
-class Group:
-    """The processes of one side."""
+def listening() -> socket.socket:
+    found = socket.socket()
+    found.bind(("127.0.0.1", 0))
+    found.listen(64)
+    return found
 
-    def __init__(self, kind: str, nodes: int, parameters: int, homes: Path) -> None:
+
+async def carry(link: Link, ports: list[int], doors: dict[tuple[int, int], socket.socket]) -> None:
+    """All connections between nodes: an uplink and a downlink for each, and the latency between them."""
+    ups, downs = [Line(link.up) for _ in ports], [Line(link.down) for _ in ports]
+    carried = set()
+
+    async def accept(one: int, other: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind = await asyncio.open_connection("127.0.0.1", ports[other], limit=1 << 22)
+        there, back = (Wire(ups[a], link.latency / 1e9, downs[b]) for a, b in ((one, other), (other, one)))
+        for wire, source, sink in ((there, reader, behind[1]), (back, behind[0], writer)):
+            carried.add(asyncio.create_task(wire.carry(source, sink)))
+
+    servers = [
+        await asyncio.start_server(partial(accept, *pair), sock=door, limit=1 << 22) for pair, door in doors.items()
+    ]
+    await asyncio.gather(*(server.serve_forever() for server in servers))
+
+
+class Group:
+    """The processes of one side. `link`: they speak to each other over such links."""
+
+    def __init__(self, kind: str, nodes: int, parameters: int, homes: Path, link: Link | None = None) -> None:
         context = multiprocessing.get_context("fork")
-        listeners = []
-        for _ in range(nodes):
-            listener = socket.socket()
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(64)
-            listeners.append(listener)
+        listeners = [listening() for _ in range(nodes)]
         ports = [listener.getsockname()[1] for listener in listeners]
         self.pipes = []
         self.processes = []
+        doors = {pair: listening() for pair in combinations(range(nodes), 2)} if link is not None else {}
+        if link is not None:
+            carrier = context.Process(target=lambda: asyncio.run(carry(link, ports, doors)), daemon=True)
+            carrier.start()
         for rank, listener in enumerate(listeners):
             ours_end, theirs = context.Pipe()
+            # Of two nodes the one with the smaller name dials: it is given the address of a proxy.
+            seen = [doors[rank, other].getsockname()[1] if (rank, other) in doors else port
+                    for other, port in enumerate(ports)]  # fmt: skip
             process = context.Process(
                 target=worker,
-                args=(kind, rank, ports, os.dup(listener.fileno()), parameters, theirs, homes),
+                args=(kind, rank, seen, os.dup(listener.fileno()), parameters, theirs, homes),
                 daemon=True,
             )
             process.start()
@@ -287,6 +322,29 @@ def compare(groups: dict[str, Group], turns: int, parameters: int) -> None:
             f"robust merge / plain merge: median {ratio('robust', 'ours', 0):.2f}, processor seconds "
             f"{ratio('robust', 'ours', 2):.2f} (at most {WANTED_ROBUST:g} wanted); {peak('robust'):.2f} |W|"
         )
+    if "robust" + SLOW in groups:
+        plain = statistics.median(found[0] for found in turned["ours" + SLOW][1:])
+        print(
+            f"the same over slow links: median {ratio('robust' + SLOW, 'ours' + SLOW, 0):.2f} of {plain:.2f} s, "
+            f"processor seconds {ratio('robust' + SLOW, 'ours' + SLOW, 2):.2f} (at most {WANTED_ROBUST:g} wanted)"
+        )
+    used = statistics.median(found[2] for found in turned["ours"][1:]) / nodes
+    share = checksum_seconds(parameters, nodes) / used
+    print(f"checksums: {100 * share:.1f} % of the {1000 * used:.0f} ms of a plain merge (at most 3 wanted)")
+
+
+def checksum_seconds(parameters: int, nodes: int) -> float:
+    """Processor seconds of one node for the checksums of a merge: of all runs that it gets, of those that it sends, and
+    of its mean once."""
+    share = slice(0, parameters // nodes)
+    data = [bytes(np.random.default_rng(0).bytes(4 * (run.stop - run.start))) for run in runs(share)]
+    seconds = []
+    for _ in range(3 * (nodes - 1) + 1):
+        started = time.process_time()
+        for part, run in enumerate(data):
+            checksum(1, Stage.SCATTER, part, run)
+        seconds.append(time.process_time() - started)
+    return statistics.median(seconds) * len(seconds)
 
 
 def main() -> None:
@@ -296,6 +354,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--tls", action="store_true", help="also merge over TLS")
     parser.add_argument("--robust", action="store_true", help="also merge with the default of --robust-merge")
+    parser.add_argument("--link", help="also merge, plain and robust, over such links, as 100mbit,20ms")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         homes = Path(folder)
@@ -303,6 +362,10 @@ def main() -> None:
             make_identity(homes / name)
         kinds = ["bare", "ours", *["tls"] * arguments.tls, *["robust"] * arguments.robust]
         groups = {kind: Group(kind, arguments.nodes, arguments.parameters, homes) for kind in kinds}
+        if arguments.link:
+            link = links_of(arguments.link, ["node-0"])[0]
+            for kind in ("ours", "robust"):
+                groups[kind + SLOW] = Group(kind + SLOW, arguments.nodes, arguments.parameters, homes, link)
         compare(groups, arguments.turns, arguments.parameters)
         for group in groups.values():
             group.end()

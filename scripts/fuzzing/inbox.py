@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from fuzzing.mutations import change_msgpack
-from fuzzing.targets import Target, messages
+from fuzzing.targets import Target, change_frame, messages
 from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.learning.graph import make_topology
@@ -105,7 +104,7 @@ def _change(size: int, rng: random.Random, seeds: Sequence[bytes]) -> bytes:
     if rng.random() < 0.35:
         ballot = bytes(int(rng.random() * 10) for _ in range(size))
         return sender + frames.encode(Vote(8 + int(rng.random() * 12), ballot))
-    return sender + change_msgpack(rng, seeds)
+    return sender + change_frame(rng, seeds)
 
 
 def inbox_targets() -> list[Target]:

@@ -4,9 +4,11 @@ A target owns no state between two inputs, except the inbox of a node, which is 
 """
 
 import json
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgpack
 import numpy as np
 
 from fuzzing import people
@@ -23,8 +25,9 @@ from p2p_tally.protocol import frames
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.carried import Carried, Step, decode_carried
 from p2p_tally.protocol.changes import ChangeFormat
+from p2p_tally.protocol.checksum import checksum
 from p2p_tally.protocol.evidence_messages import Echoed, Passed, Signed
-from p2p_tally.protocol.frames import Limits
+from p2p_tally.protocol.frames import VERSION, Limits
 from p2p_tally.protocol.handover import ArrivingState, digest_of, pieces
 from p2p_tally.protocol.handover_messages import Fetch, State
 from p2p_tally.protocol.list_messages import ListAsk, ListNumber, ListPart, ListRequest
@@ -33,6 +36,7 @@ from p2p_tally.protocol.messages import (
     Bye,
     Hello,
     Here,
+    Kind,
     Lost,
     Message,
     News,
@@ -95,9 +99,21 @@ def messages() -> list[Message]:
     ]  # fmt: skip
 
 
-HELLO = Hello(
-    1, "node-1", 17, True, (0, 10, 15), ("node-0", "node-2"), "d" * 64, tuple((f"f{n}", f"v{n}") for n in range(6))
-)
+def change_frame(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
+    """As change_msgpack; half of the time the checksum of changed parameters is made to fit."""
+    frame = change_msgpack(rng, seeds)
+    if rng.random() < 0.5 or frame[1:2] != bytes([Kind.SHARD]):
+        return frame
+    try:
+        kind, round, stage, part, data, _ = msgpack.unpackb(frame, use_list=False)
+        packed: bytes = msgpack.packb((kind, round, stage, part, data, checksum(round, stage, part, data)))
+    except Exception:
+        return frame
+    return packed
+
+
+FIELDS = tuple((f"f{n}", f"v{n}") for n in range(6))
+HELLO = Hello(VERSION, "node-1", 17, True, (0, 10, 15), ("node-0", "node-2"), "d" * 64, FIELDS)
 CARRIED = [
     Carried("node-1", "node-2", 5, step, 17, data).encode() for step in Step for data in (b"", bytes(96), bytes(900))
 ]
@@ -227,7 +243,7 @@ def all_targets() -> list[Target]:
     plain = [frames.encode(message) for message in messages()]
     fingerprint = people.KEYS[people.ALICE].fingerprint.encode()
     return [
-        Target("frames", lambda data: frames.decode(data, LIMITS), (FrameError,), plain, change_msgpack, weight=80),
+        Target("frames", lambda data: frames.decode(data, LIMITS), (FrameError,), plain, change_frame, weight=80),
         Target("hello", frames.decode_hello, (FrameError,), [frames.encode(HELLO)], change_msgpack, weight=10),
         Target("carried", decode_carried, (FrameError,), CARRIED, change_msgpack, weight=16),
         *(_ballot(name, form) for name, form in BALLOTS.items()),

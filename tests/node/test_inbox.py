@@ -540,7 +540,7 @@ async def test_every_message_is_booked() -> None:
     deliver(receiver, B, Here(0))
     receiver.ledger.settle()
     assert receiver.ledger.total_received(Stage.VOTE) == Count(2, 8, 2 * (4 + 5 + 2))
-    assert receiver.ledger.total_received(Stage.SCATTER) == Count(1, 40, 40 + 7 + 2)
+    assert receiver.ledger.total_received(Stage.SCATTER) == Count(1, 40, 40 + 7 + 6 + 2)
     assert receiver.ledger.total_received(Stage.HANDSHAKE) == Count(1, 0, 3 + 2)
     assert set(receiver.ledger.received) == {(A, Stage.VOTE), (B, Stage.SCATTER), (B, Stage.HANDSHAKE)}
 

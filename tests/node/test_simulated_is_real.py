@@ -61,6 +61,7 @@ async def test_rounded_probabilities_give_the_same_bits_and_bytes(method: str, p
         {"balance": 1.0, "calibrate": 0.5, "consensus_weight": "margin", "topology": "ring"},
         {"abstain": 0.5, "balance": 0.5, "consensus_weight": "agreement", "topology": "ring"},
         {"abstain": 0.5, "ballot": "coded", "probe_labels": "hidden", "tally_weights": "reliability"},
+        {"probe_labels": "hidden", "topology": "ring", "hops": "all"},  # weighed by reliability: auto
         {"abstain": "below:0.3", "ballot": "packed", "topology": "ring", "hops": 2, "tally_weights": "reliability"},
     ],
     ids=str,

@@ -94,8 +94,12 @@ class Runs:
 
     async def send(self, stage: Stage, part: int, data: Iterable[tuple[NodeName, bytes]]) -> None:
         """Send a run to each peer. Concurrently, so that a slow peer does not delay the others."""
-        stream = self._peers.outbox.stream
-        await asyncio.gather(*(stream(peer, Shard(self._round, stage, part, run)) for peer, run in data))
+        stream, sending, shard = self._peers.outbox.stream, [], None
+        for peer, run in data:
+            if shard is None or shard.data is not run:  # a mean goes to all: its checksum is computed once
+                shard = Shard(self._round, stage, part, run)
+            sending.append(stream(peer, shard))
+        await asyncio.gather(*sending)
 
     async def collect(
         self, stage: Stage, part: int, owed: dict[NodeName, slice], read: Read, heeded: float = math.inf

@@ -109,6 +109,7 @@ def test_a_sparse_graph_agrees(method: str) -> None:
         {"tally_weights": "reliability", "topology": "matchings", "method": "fedmd"},
         {"tally_weights": "reliability", "topology": "one-peer-exponential", "nodes": 8, "method": "rcfd"},
         {"tally_weights": "reliability", "method": "fedct", "warmup": "auto", "topology": "line"},
+        {"probe_labels": "hidden", "topology": "ring", "hops": "all", "nodes": 6},  # weighed by reliability: auto
         {"robust_merge": "trim:2"},
         {"robust_merge": "median", "method": "fedavg", "nodes": 4},
         {"robust_merge": "clip", "method": "diloco"},
