@@ -125,6 +125,7 @@ def _simulation_options(
         "data_root",
         "download",
         "checkpoint_seconds",
+        "workers",
     }  # where a run continues, not what it is
     check_beside_resume(given, config, movable)
     federation, settings = resume_options(resume, SimulationSettings)

@@ -82,6 +82,14 @@ class SimulationSettings(NodeSettings):
         "exact, stacked or auto",
         metavar="ENGINE",
     )
+    workers: int | None = option(
+        None,
+        "threads that peers are spread over; the same bits [default: exact: 1; stacked: one for each core]",
+        "a whole number from 1 to the number of nodes",
+        metavar="W",
+        group="Running",
+        ge=1,
+    )
     checkpoint_seconds: float = option(
         60.0,
         "least seconds between checkpoints of the run; 0: none",

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,10 @@ def test_a_merge_is_the_same_at_all_who_completed_it() -> None:
     one, other = merged("a", [1, 2], [2, 3]), merged("b", [3, 4], [2, 3])
     assert laws.one_result_a_round([one, other, merged("a", [0, 0], [5, 5], round=8)]) == []
     assert laws.one_result_a_round([one, merged("b", [3, 4], [2, 4])]) == ["merge of round 4: 2 results: a; b"]
+    again = [replace(merged(node, [3, 4], [2, 4]), came_back=1) for node in "bc"]
+    assert laws.one_result_a_round([one, other, *again]) == []  # played again by two that came back
+    late = replace(other, came_back=1)
+    assert laws.one_result_a_round([one, late, *again]) == ["merge of round 4: 2 results: a, b; b, c"]
 
 
 def test_a_model_of_two_merges_is_found() -> None:

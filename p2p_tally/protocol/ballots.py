@@ -13,6 +13,7 @@ from p2p_tally.errors import BallotError
 from p2p_tally.protocol.abstaining import decode_abstaining, encode_abstaining, largest_abstaining
 from p2p_tally.protocol.aligned import from_bytes, to_bytes
 from p2p_tally.protocol.class_tables import read_table, table_size, write_table
+from p2p_tally.protocol.coded_lengths import coded_lengths
 from p2p_tally.protocol.coding import decode_coded, encode_coded
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size, vote_width
 from p2p_tally.protocol.probabilities import Precision, read, rounded, width, write
@@ -97,6 +98,14 @@ class BallotFormat:
                 return encode_coded(answer, self.classes, labels)
             case _:
                 return self._indices(answer)
+
+    def lengths(self, votes: np.ndarray, labels: np.ndarray | None) -> np.ndarray:
+        """How many bytes each of these rows of votes [N, P] would take [N]."""
+        if self.form != "coded":
+            return np.full(len(votes), self.largest)
+        if self.abstains:
+            return np.array([len(self.encode(row, labels)) for row in votes], np.int64)
+        return coded_lengths(votes, self.classes, labels)
 
     def decode(self, ballot: bytes, labels: np.ndarray | None = None) -> Answer:
         """The answer, or a BallotError."""

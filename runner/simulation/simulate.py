@@ -26,7 +26,7 @@ from p2p_tally.learning.setup import Task, make_learner, pick_device, prepare
 from p2p_tally.learning.start import check_frozen, frozen_tensors
 from p2p_tally.node.conduct import Conduct
 from p2p_tally.node.links.memory import MemoryNetwork, MemoryTransport
-from p2p_tally.node.node import Node, compute_here
+from p2p_tally.node.node import Node
 from p2p_tally.node.reports import RoundReport
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.ledger import Count
@@ -41,6 +41,7 @@ from p2p_tally.runner.runs.run import Run, cell_name
 from p2p_tally.runner.simulation.checkpoints import EngineState, Resumable, RunCheckpoints, checkpoints_of
 from p2p_tally.runner.simulation.event_loop import run_to_end
 from p2p_tally.runner.simulation.virtual_time import VirtualTimeLoop
+from p2p_tally.runner.simulation.workers import Workers, check_workers
 from p2p_tally.runner.stacked.engine import Stacked, is_faster
 from p2p_tally.topologies import Topology
 from p2p_tally.tracking.services import check_installed
@@ -107,8 +108,11 @@ def _simulate(
     names = [str(name) for name in ranked_names(federation.nodes)]
     engine_name = _choose_engine(settings.engine, task, device)
     check_attacks(task.federation, "stacked" if engine_name == "stacked" else "exact", task.classes)
+    check_workers(task, engine_name, device, settings.workers or 1)
     engine: Engine = (
-        Stacked(task, topology, device, threads) if engine_name == "stacked" else Exact(task, topology, device)
+        Stacked(task, topology, device, settings.workers or threads)
+        if engine_name == "stacked"
+        else Exact(task, topology, device, settings.workers or 1)
     )
     clock = make_clock(task.federation, topology)
     provenance = replace(
@@ -183,9 +187,10 @@ def _choose_engine(wanted: EngineName, task: Task, device: str) -> EngineName:
 class Exact:
     """The nodes themselves, each with its learner, in one event loop."""
 
-    def __init__(self, task: Task, topology: Topology, device: str) -> None:
+    def __init__(self, task: Task, topology: Topology, device: str, workers: int = 1) -> None:
         self.names = ranked_names(task.federation.nodes)
         federation = task.federation
+        self._workers = Workers(workers)
         board = Board(self.names[: federation.nodes - liars(federation)])
         conducts = [Conduct(federation, rank, board) for rank in range(federation.nodes)]
         self.learners = [
@@ -206,7 +211,7 @@ class Exact:
                 topology,
                 MemoryTransport(network, name),
                 self.recorder,
-                board.compute(name) if knows_others(federation) else compute_here,
+                board.compute(name) if knows_others(federation) else self._workers.compute,
                 deadlines=Deadlines(fixed=1.0) if falters else None,
                 make_outbox=conduct.make_outbox(learner, topology),
             )
@@ -216,7 +221,8 @@ class Exact:
     def play(self, lines: RoundLog) -> None:
         self.recorder.begin(lines)
         lines.clock.hear([node.outbox for node in self.nodes], self.noted)
-        run_to_end(self._play(), self._make_loop)
+        with self._workers:
+            run_to_end(self._play(), self._make_loop)
 
     async def _play(self) -> None:
         for node in self.nodes:  # all can be reached before the first frame is sent

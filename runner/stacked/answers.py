@@ -212,8 +212,7 @@ class Answers:
         cast = self._cast(logits)
         labels = self._task.probes.labels_of(r)
         lengths = np.zeros(len(cast), np.int64)  # [N]
-        for peer in np.flatnonzero(speaking):
-            lengths[peer] = len(self._ballots.encode(cast[peer], labels))
+        lengths[speaking] = self._ballots.lengths(cast[speaking], labels)
         return [
             (Vote(r, bytes(length)), speaking & (lengths == length)) for length in np.unique(lengths[speaking]).tolist()
         ]

@@ -12,19 +12,22 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from p2p_tally.learning.norms import training_mode
+from p2p_tally.runner.stacked.shared_layer import shared_layer
+
 
 class BatchedModel(Protocol):
     def logits(self, x: Tensor) -> Tensor:
         """[n, C, B] for inputs [n, B, ...], kept for `backward`."""
         ...
 
-    def backward(self, slope: Tensor, gradient: Tensor) -> None:
-        """The gradient of all parameters, from that of the logits [n, C, B], into `gradient` [n, W]. Where features
-        were asked for, from that of both [n, D + C, B]."""
+    def measured(self, x: Tensor) -> Tensor:
+        """[n, C, B] for inputs [B, ...] that all peers share, as an evaluation has them. Nothing is kept."""
         ...
 
-    def with_features(self, logits: Tensor) -> Tensor:
-        """Features and logits [n, D + C, B] of the last call; the features are what goes into the last layer."""
+    def backward(self, slope: Tensor, gradient: Tensor) -> None:
+        """The gradient of all parameters, from that of the logits [n, C, B], into `gradient` [n, W]. Where features
+        were asked for of a perceptron, from that of both [n, D + C, B]."""
         ...
 
 
@@ -81,7 +84,19 @@ class Perceptron:
         return h
 
     def with_features(self, logits: Tensor) -> Tensor:
+        """Features and logits [n, D + C, B] of the last call; the features are what goes into the last layer."""
         return torch.cat([self._inputs[-1], logits], 1)
+
+    def measured(self, x: Tensor) -> Tensor:
+        (weight, bias), *above = self.layers
+        peers, out, _ = weight.shape
+        flat = None if bias is None else bias.reshape(-1)
+        h = shared_layer(x.flatten(1), weight.reshape(peers * out, -1), flat)  # [B, n * out]
+        h = h.view(-1, peers, out).permute(1, 2, 0)  # [n, out, B]
+        for weight, bias in above:
+            h = h.relu_()
+            h = torch.bmm(weight, h) if bias is None else torch.baddbmm(bias, weight, h)
+        return h
 
     def backward(self, slope: Tensor, gradient: Tensor) -> None:
         into = self._cut(gradient)
@@ -118,16 +133,24 @@ class Vmapped:
         logits: Tensor = functional_call(self.model, tensors, (x,))
         return logits.flatten(0, -2)  # [B, C]
 
+    def _tensors(self, flat: Tensor) -> dict[str, Tensor]:
+        """By name, [n, ...] each, from rows [n, W] of parameters."""
+        pieces = torch.split(flat, [shape.numel() for _, shape in self.parts], 1)
+        own = {key: piece.view(len(flat), *shape) for (key, shape), piece in zip(self.parts, pieces, strict=True)}
+        return own | self.fixed
+
     def logits(self, x: Tensor) -> Tensor:
         with torch.enable_grad():
             self._leaf = self.parameters.detach().requires_grad_()
-            pieces = torch.split(self._leaf, [shape.numel() for _, shape in self.parts], 1)
-            tensors = {key: piece.view(len(x), *shape) for (key, shape), piece in zip(self.parts, pieces, strict=True)}
-            self._logits = self._call({**tensors, **self.fixed}, x).mT
+            self._logits = self._call(self._tensors(self._leaf), x).mT
         return self._logits.detach()
 
-    def with_features(self, logits: Tensor) -> Tensor:
-        raise NotImplementedError("stacked_subject has refused it")
+    def measured(self, x: Tensor) -> Tensor:
+        self.model.eval()
+        with torch.no_grad():
+            logits = self._call(self._tensors(self.parameters), x.expand(len(self.parameters), *x.shape)).mT
+        training_mode(self.model)
+        return logits
 
     def backward(self, slope: Tensor, gradient: Tensor) -> None:
         assert self._logits is not None and self._leaf is not None

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from p2p_tally.learning.data import Arrays, Examples
 from p2p_tally.learning.exchanges.local_steps import every_step
 from p2p_tally.learning.methods import method_of
-from p2p_tally.learning.norms import training_mode
 from p2p_tally.learning.setup import Task
 from p2p_tally.learning.voting.skew import balance_shift, calibration, class_counts
 from p2p_tally.runner.stacked.batched_model import (
@@ -24,6 +23,7 @@ from p2p_tally.runner.stacked.batched_model import (
     layers_of,
     slope_to_labels,
 )
+from p2p_tally.runner.stacked.convolutions import Convolving, convolves
 from p2p_tally.runner.stacked.draws import Draws
 from p2p_tally.runner.stacked.rows_adamw import RowsAdamW
 from p2p_tally.runner.stacked.scratch import Scratch
@@ -64,10 +64,7 @@ class Block:
         self.rows = rows.among_all
         self.parameters = parameters
         self._scratch = scratch
-        layers = layers_of(model)
-        self.model: BatchedModel = (
-            Vmapped(model, rows.fixed, parameters) if layers is None else Perceptron(layers, parameters)
-        )
+        self.model = batched(model, rows.fixed, parameters)
         self.optimiser = self._adamw()
         self.student = self._adamw() if method.distils_merged else self.optimiser
         self.anchor = parameters.clone() if method.proximal else None  # [n, W]
@@ -156,7 +153,10 @@ class Block:
         self._draws.batches(looking, drawn)
         x, y = self._take(drawn[:, 0])
         logits = self.model.logits(self._input(x))
-        self._seen = self.model.with_features(logits) if features else logits
+        if features:
+            assert isinstance(self.model, Perceptron), "stacked_subject has refused others"
+            logits = self.model.with_features(logits)
+        self._seen = logits
         return self._seen, y.flatten(1).to(self._seen.device)
 
     def distill(self, slope: Slope, taking: Sequence[int] | None = None) -> None:
@@ -244,12 +244,7 @@ class Block:
 
     def measured(self, x: Tensor) -> Tensor:
         """Logits [n, C, P] on inputs that all share, for measurements: nothing is kept or drawn."""
-        if isinstance(self.model, Vmapped):
-            self.model.model.eval()
-            logits = self.model.logits(self._shared(x))
-            training_mode(self.model.model)
-            return logits
-        return self.model.logits(self._shared(x))
+        return self.model.measured(self._input(x))
 
     def _shared(self, x: Tensor) -> Tensor:
         return self._input(x).expand(len(self), *x.shape)
@@ -268,6 +263,15 @@ class Block:
 def some(chosen: np.ndarray) -> Sequence[int] | None:
     """The chosen rows; None for all of them."""
     return None if chosen.all() else np.flatnonzero(chosen).tolist()
+
+
+def batched(model: nn.Module, fixed: dict[str, Tensor], parameters: Tensor) -> BatchedModel:
+    """The peers' models as one, in the way that is fastest for this one."""
+    layers = layers_of(model)
+    if layers is not None:
+        return Perceptron(layers, parameters)
+    alone = len(parameters) == 1 and parameters.device.type == "cpu" and convolves(model)
+    return Convolving(model, fixed, parameters) if alone else Vmapped(model, fixed, parameters)
 
 
 def batches_of(shards: Sequence[Examples]) -> Batches:

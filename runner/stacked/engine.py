@@ -45,6 +45,7 @@ from p2p_tally.runner.stacked.batched_model import layers_of
 from p2p_tally.runner.stacked.block import some
 from p2p_tally.runner.stacked.channels import NOT_YET, Channels, waiting
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
+from p2p_tally.runner.stacked.convolutions import convolves
 from p2p_tally.runner.stacked.lies import StackedLies
 from p2p_tally.runner.stacked.merging import averages
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
@@ -57,8 +58,8 @@ log = logging.getLogger(__name__)
 
 # Where `--engine auto` stacks. Measured on two cores with perceptrons on digits, as a multiple of the speed of exact:
 # 2.4 with 2 peers of 4,810 parameters, 6 with 8, 23 with 64; 1.3 with 8 peers of half a million; about 2 where no two
-# peers have the same model. Other models gain little on a CPU (a CNN 1.2), and not every module can be batched: `auto`
-# leaves those to exact.
+# peers have the same model. CNNs by CPU time: 1.6 and 1.4 (`scripts/bench/cnn.py`). Not every other module can be
+# batched, and those that can gain little: `auto` leaves them to exact.
 FASTER_FROM = 2
 SMALL_MODEL = 1 << 20
 
@@ -69,7 +70,10 @@ def is_faster(task: Task) -> bool:
         return False
     names = ranked_names(task.federation.nodes)
     models = (make_model(task, names[ranks[0]], ranks[0]) for ranks in holders(task.federation).values())
-    return all(layers_of(model) and sum(p.numel() for p in model.parameters()) <= SMALL_MODEL for model in models)
+    return all(
+        bool(layers_of(model) or convolves(model)) and sum(p.numel() for p in model.parameters()) <= SMALL_MODEL
+        for model in models
+    )
 
 
 class Stacked:

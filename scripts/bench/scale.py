@@ -7,12 +7,12 @@ runs that are compared alternate, so that a slow phase of the machine affects bo
 of the clock, for machines that are shared.
 
     python scripts/bench/scale.py [--threads 2] [--rounds 8] [--turns 5] [--largest 1000]
-    python scripts/bench/scale.py --crowd 10000 [--set merge_every=4] [--set ballot=coded]
+    python scripts/bench/scale.py --crowd 10000 [--set merge_every=4] [--set ballot=coded] [--eval-every 10]
 
 The second form plays one large federation twice, once evaluated in every round (the default) and once in the last round
-only. It says how long the first round is in coming, how fast rounds are, and what memory they take. Beside it stands
-what the machine allows: the arithmetic of a round at the rate of a large matrix product, and the bytes that it must
-move at the rate of a large copy, both measured in the same run.
+only; with `--eval-every E` once. It says how long the first round is in coming, how fast rounds are, and what memory
+they take. Beside it stands what the machine allows: the arithmetic of a round at the rate of a large matrix product,
+and the bytes that it must move at the rate of a large copy, both measured in the same run.
 """
 
 import argparse
@@ -38,6 +38,7 @@ from p2p_tally.runner.runs.round_lines import COMPARED_PROBES, RoundLog
 from p2p_tally.runner.runs.run import Run
 from p2p_tally.runner.simulation.simulate import Exact
 from p2p_tally.runner.stacked.engine import Stacked
+from p2p_tally.runner.stacked.shared_layer import shared_layer
 
 SIZES = (8, 32, 128, 512, 1000)
 TOPOLOGIES = ("mesh", "ring", "gossip")
@@ -50,7 +51,7 @@ def problem(nodes: int, topology: str, rounds: int) -> Federation:
     )
 
 
-def timed(work: Callable[[], None]) -> tuple[float, float]:
+def timed(work: Callable[[], object]) -> tuple[float, float]:
     """Seconds by the clock, and CPU seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     work()
@@ -218,11 +219,12 @@ def growth(sizes: list[int], rounds: int, threads: int) -> None:
 
 
 def machine(threads: int) -> tuple[float, float]:
-    """Operations and bytes a second: the best of a few large matrix products, and of a few large copies."""
+    """Operations and bytes a second: the best of a few large matrix products by either library that torch has for them,
+    and of a few large copies."""
     torch.set_num_threads(threads)
     one, other = torch.randn(1536, 1536), torch.randn(1536, 1536)
     source, copy = torch.zeros(1 << 26), torch.zeros(1 << 26)
-    product = min(timed(lambda: torch.mm(one, other))[0] for _ in range(8))
+    product = min(timed(work)[0] for work in 8 * [lambda: torch.mm(one, other), lambda: shared_layer(one, other, None)])
     moved = min(timed(lambda: copy.copy_(source))[0] for _ in range(8))
     torch.set_num_threads(1)
     return 2 * 1536**3 / product, 2 * source.nbytes / moved
@@ -241,13 +243,14 @@ def demanded(federation: Federation, test: int, probes: int, classes: int) -> tu
     return steps, 2 * (test + probes) * (first + second), vector * (2 * 6 + 1)
 
 
-def crowd(nodes: int, rounds: int, threads: int, more: dict[str, str]) -> None:
+def crowd(nodes: int, rounds: int, threads: int, more: dict[str, str], cadences: list[int]) -> None:
     """A large federation: time to the first round, rounds a second, memory, and what the machine allows."""
     operations, moves = machine(threads)
     print(f"machine, {threads} threads: {operations / 1e9:.0f} G operations a second, {moves / 2**30:.1f} GiB a second")
     chosen = {"nodes": nodes, "topology": "gossip", "rounds": rounds, "warmup": 0, "merge_every": 0}
     chosen |= {"partition": "resample:8", **more}
-    for how, cadence in (("in every round", 1), ("in the last round", rounds)):
+    for cadence in cadences:
+        how = {1: "in every round", rounds: "in the last round"}.get(cadence, f"every {cadence} rounds")
         federation = Federation.parse({**chosen, "eval_every": cadence})
         began, began_cpu = time.perf_counter(), time.process_time()
         task, topology = prepare(federation), make_topology(federation)
@@ -256,11 +259,13 @@ def crowd(nodes: int, rounds: int, threads: int, more: dict[str, str]) -> None:
         lines = RoundLog(task, Run(task.federation, [f"node-{rank}" for rank in range(nodes)]), [])
         wall, cpu = timed(partial(players.play, lines))
         steps, survey, moved = demanded(task.federation, len(task.test), len(lines.probes), task.classes)
-        least = nodes * max((steps + survey / cadence) / operations, moved / moves)
+        evaluations = -(-rounds // cadence)
+        least = nodes * max((steps + survey * evaluations / rounds) / operations, moved / moves)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(
             f"{nodes} peers, evaluated {how}: set up in {ready:.1f} s (CPU {ready_cpu:.1f}), {rounds / wall:.2f} "
-            f"rounds a second (CPU {cpu / rounds:.2f} s a round), peak memory {peak:.2f} GiB\n"
+            f"rounds a second (CPU {cpu / rounds:.2f} s a round, so {threads * rounds / cpu:.2f} on free cores), "
+            f"peak memory {peak:.2f} GiB\n"
             f"  at the machine's rates {1 / least:.2f} rounds a second: {nodes * steps / 1e9:.0f} G operations in "
             f"steps, {nodes * survey / 1e9:.0f} in an evaluation, {nodes * moved / 2**30:.1f} GiB moved",
             flush=True,
@@ -274,11 +279,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--largest", type=int, default=1000)
     parser.add_argument("--crowd", type=int, metavar="PEERS", help="one large federation instead")
+    parser.add_argument("--eval-every", type=int, metavar="ROUNDS", help="of --crowd; else twice, 1 and the last round")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="more options for --crowd")
     arguments = parser.parse_args()
     if arguments.crowd:
         more = dict(one.split("=", 1) for one in arguments.set)
-        crowd(arguments.crowd, arguments.rounds, arguments.threads, more)
+        cadences = [1, arguments.rounds] if arguments.eval_every is None else [arguments.eval_every]
+        crowd(arguments.crowd, arguments.rounds, arguments.threads, more, cadences)
         return
     rounds, turns, threads = arguments.rounds, arguments.turns, arguments.threads
     sizes = [size for size in SIZES if size <= arguments.largest]

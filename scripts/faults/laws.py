@@ -6,6 +6,7 @@ down: it follows from what they took.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,18 +26,25 @@ class MergeRecord:
     round: int
     gave: np.ndarray  # [W]
     took: np.ndarray  # [W]
+    came_back: int = 0  # how often nodes had come back from a stop by then
 
 
 def one_result_a_round(records: Iterable[MergeRecord]) -> list[str]:
-    """Where merges are means over all: those who completed the merge of a round have the same vector."""
-    found: dict[int, dict[bytes, list[str]]] = {}
+    """Where merges are means over all: those who completed the merge of a round have the same vector.
+
+    Nodes that come back go on from a checkpoint, and may play a round again with others that do. So a round may have
+    another result if a node has come back between the last that took the one and the first that took the other.
+    """
+    found: dict[int, dict[bytes, list[MergeRecord]]] = {}
     for record in records:
-        found.setdefault(record.round, {}).setdefault(record.took.tobytes(), []).append(record.node)
-    return [
-        f"merge of round {round}: {len(results)} results: {'; '.join(', '.join(nodes) for nodes in results.values())}"
-        for round, results in sorted(found.items())
-        if len(results) > 1
-    ]
+        found.setdefault(record.round, {}).setdefault(record.took.tobytes(), []).append(record)
+    wrong = []
+    for round, results in sorted(found.items()):
+        spans = sorted((min(when), max(when)) for when in ([one.came_back for one in who] for who in results.values()))
+        if any(last >= first for (_, last), (first, _) in pairwise(spans)):
+            nodes = "; ".join(", ".join(one.node for one in who) for who in results.values())
+            wrong.append(f"merge of round {round}: {len(results)} results: {nodes}")
+    return wrong
 
 
 def whole_merges(records: Sequence[MergeRecord], given: Mapping[int, Mapping[str, np.ndarray]]) -> list[str]:

@@ -146,7 +146,7 @@ class Outside:
         self.fired: Counter[str] = Counter()
         self.killed: set[str] = set()
         self.too_late: set[str] = set()  # who came back when the others had finished
-        self.full: set[str] = set()  # whose disk is full
+        self.full: set[str] = set()  # whose disk was full
         self.codes: dict[str, int] = {}
         self.wrong: list[str] = []
         self._due = list(schedule.faults)
@@ -256,7 +256,6 @@ class Outside:
         await asyncio.sleep(seconds / 4)
         if node.process.is_alive():
             resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (soft, hard))
-            self.full.discard(node.name)
 
     # --- what is found
 
@@ -271,8 +270,9 @@ class Outside:
             result = node.result
             if name in self.too_late and self.codes[name] == 0:
                 continue
-            # A model that could not be written, because the disk is full at the end, is code 1.
-            good = self.codes[name] == 0 or (self.codes[name] == 1 and name in self.full)
+            # A model that could not be written, because the disk was full at the end, is code 1.
+            unwritten = name in self.full and ".safetensors not written: File too large" in node.log
+            good = self.codes[name] == (1 if unwritten else 0)
             if not good or result is None or not result["finished"]:
                 wrong.append(f"{name} ended with code {self.codes[name]}: {node.log[-300:]}")
                 continue

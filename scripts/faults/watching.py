@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,23 +24,25 @@ class Records:
     def __init__(self) -> None:
         self.merges: list[laws.MergeRecord] = []
         self.given: dict[int, dict[str, np.ndarray]] = {}
+        self._started: Counter[str] = Counter()
 
     def watch(self, daemon: Daemon) -> None:
         learner, position, name = daemon.learner, daemon.node.position, daemon.name
-        export, merge = learner.export, learner.merge
+        contribution, merge = learner.contribution, learner.merge
+        self._started[name] += 1
 
-        def exporting() -> np.ndarray:
-            vector = export()
-            if position.phase == "merge":
-                self.given.setdefault(position.round + 1, {})[name] = vector.copy()
+        def contributing(round: int) -> np.ndarray:
+            vector = contribution(round)
+            self.given.setdefault(round, {})[name] = vector.copy()
             return vector
 
         def merging(average: np.ndarray, *rest: Any) -> Any:
             gave = self.given.get(position.round + 1, {}).get(name, average)
-            self.merges.append(laws.MergeRecord(name, position.round + 1, gave, average.copy()))
+            came_back = self._started.total() - len(self._started)
+            self.merges.append(laws.MergeRecord(name, position.round + 1, gave, average.copy(), came_back))
             return merge(average, *rest)
 
-        learner.export, learner.merge = exporting, merging  # type: ignore[method-assign]
+        learner.contribution, learner.merge = contributing, merging  # type: ignore[method-assign]
 
 
 class Clock:
