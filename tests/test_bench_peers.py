@@ -86,6 +86,6 @@ def test_the_other_systems_environments_have_what_their_programs_import(name: st
         python = environments.python_of(name, make=False)
     except environments.NoEnvironment:
         pytest.skip(f"{environments.HOME / name} has not been made: python scripts/bench/peers/run.py makes it")
-    found = "import importlib.util as u, sys; sys.exit([n for n in sys.argv[1:] if not u.find_spec(n)])"
+    found = "import importlib.util as u, sys; sys.exit([n for n in sys.argv[1:] if not u.find_spec(n)] or 0)"
     wanted = {"flower": ["flwr", "ray", "torch"], "p2pfl": ["p2pfl", "lightning", "datasets", "torch"]}[name]
     subprocess.run([python, "-c", found, *wanted], check=True, timeout=60)
