@@ -186,17 +186,17 @@ METHODS: dict[str, Method] = {
             learns_from_probes=True, waits=True, merge_every=0,
         ),
         Method(
-            "cronus", "Cronus: mean of the peers' soft labels without those furthest out", colour="#117733",
+            "cronus", "Cronus: mean of the peers' soft labels without those furthest out", colour="#884411",
             sends=Sends.SOFT, answer=soft_labels, target=filtered_mean,
             learns_from_probes=True, waits=True, merge_every=0,
         ),
         Method(
-            "fd", "FD: for each class the mean soft label of the peers' own examples of it", colour="#88CCEE",
+            "fd", "FD: for each class the mean soft label of the peers' own examples of it", colour="#6699CC",
             sends=Sends.SOFT_BY_CLASS, answer=soft_labels, target=mean_of_holders,
             learns_from_probes=True, waits=True, merge_every=0,
         ),
         Method(
-            "fedproto", "FedProto: for each class the mean features of the peers' own examples", colour="#DDCC77",
+            "fedproto", "FedProto: for each class the mean features of the peers' own examples", colour="#DD77AA",
             sends=Sends.FEATURES_BY_CLASS, answer=features, target=centroids, loss=pulled_to_centroids,
             learns_from_probes=True, waits=True, merge_every=0,
         ),

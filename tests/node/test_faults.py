@@ -170,9 +170,9 @@ async def test_one_that_is_not_up_yet_is_waited_for(tmp_path: Path) -> None:
 async def test_one_whose_other_neighbour_is_not_up_yet_is_waited_for(tmp_path: Path) -> None:
     """On a ring node-1 has both its links and plays, while its neighbours still wait for node-3, deadlines long."""
     federation = small(nodes=4, rounds=3, warmup=0, topology="ring")
-    daemons = make_daemons(federation, tmp_path, barrier_timeout=0.4, checkpoint_every=0)
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
     waiting = [asyncio.create_task(daemon.run()) for daemon in daemons[:3]]
-    await asyncio.wait(waiting, timeout=2)
+    await asyncio.wait(waiting, timeout=3)
     assert [daemon.node.position.phase for daemon in daemons] == ["waiting", "barrier", "waiting", "waiting"]
     results = await asyncio.gather(*waiting, daemons[3].run())
     assert [result["parameters_sha256"] for result in results] == (
@@ -198,10 +198,10 @@ async def test_a_node_that_is_slow_but_at_work_is_waited_for(tmp_path: Path, mon
     slow = daemons[1].learner
     train = slow.train
 
-    def train_slowly() -> None:
+    def train_slowly(round: int) -> None:
         if daemons[1].node.position.round == 2:
             time.sleep(1.5)  # the work of a slow machine, in the worker thread
-        train()
+        train(round)
 
     monkeypatch.setattr(slow, "train", train_slowly)
     results = await finish(daemons)

@@ -107,10 +107,10 @@ async def test_a_slow_node_far_away_is_waited_for(tmp_path: Path, monkeypatch: p
     counts = count_answers(daemons, monkeypatch)
     train = daemons[1].learner.train
 
-    def train_slowly() -> None:
+    def train_slowly(round: int) -> None:
         if daemons[1].node.position.round == 2:
             time.sleep(2)
-        train()
+        train(round)
 
     monkeypatch.setattr(daemons[1].learner, "train", train_slowly)
     results = await finish(daemons)

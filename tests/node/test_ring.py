@@ -115,8 +115,8 @@ async def test_parameters_that_are_not_finite_are_nobodys(
     federation = exact(topology="ring", method="fedavg", rounds=4)
     daemons = make_daemons(federation, tmp_path, barrier_timeout=40, checkpoint_every=0)
     learner = daemons[4].learner
-    export = learner.export
-    monkeypatch.setattr(learner, "export", lambda: np.full_like(export(), np.nan))
+    contribution = learner.contribution
+    monkeypatch.setattr(learner, "contribution", lambda round: np.full_like(contribution(round), np.nan))
     async with asyncio.timeout(35):
         results = await asyncio.gather(*(daemon.run() for daemon in daemons))
     assert all(result["finished"] for result in results)

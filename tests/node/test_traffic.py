@@ -13,7 +13,7 @@ from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName, ranked_names
 from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.methods import METHODS
-from p2p_tally.learning.setup import make_learner, prepare
+from p2p_tally.learning.setup import features_of, make_learner, prepare
 from p2p_tally.node.formats import ballot_format
 from p2p_tally.node.links.outbox import framed_bytes
 from p2p_tally.node.links.transport import dials
@@ -60,7 +60,7 @@ def booked(federation: Federation) -> list[ByStage]:
 def planned(federation: Federation) -> Iterator[ByStage]:
     """The same by the schedule alone."""
     task = prepare(federation)
-    ballots = ballot_format(task.federation, task.probes.votes_per_round, task.classes)
+    ballots = ballot_format(task.federation, task.probes.votes_per_round, task.classes, features_of(task))
     parameters = len(make_learner(task, NodeName("node-0"), 0, "cpu").parameters)
     traffic = Traffic(task.federation, make_topology(task.federation), ballots, parameters)
     for r, said, merge in traffic.planned():

@@ -32,9 +32,9 @@ def test_workers_change_no_bit(options: dict[str, Any], monkeypatch: pytest.Monk
     threads = []
     train = Learner.train
 
-    def noting(learner: Learner) -> None:
+    def noting(learner: Learner, round: int) -> None:
         threads.append(threading.current_thread().name)
-        train(learner)
+        train(learner, round)
 
     monkeypatch.setattr(Learner, "train", noting)
     one = played(1, **options)
