@@ -111,7 +111,7 @@ async def test_on_a_ring_a_silent_node_costs_its_neighbours_one_deadline_and_the
 ) -> None:
     """Whoever waits says so: the neighbours' neighbours do not give up on them in the same moment."""
     federation = small(nodes=8, rounds=16, warmup=0, eval_every=16, merge_every=merge_every, topology="ring")
-    daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
+    daemons = make_daemons(federation, tmp_path, barrier_timeout=3, checkpoint_every=0)
     understudy, others = daemons[0], daemons[1:]
     understudy.transport.inherited.close()
     async with aiohttp.ClientSession() as session:
