@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from steady_time import SteadyLoop
 
 from p2p_tally import cli
 from p2p_tally.config import DaemonSettings, Federation
@@ -27,6 +28,11 @@ settings.load_profile("project")
 
 # A shell starts what it puts into the background with Ctrl-C ignored, and children inherit that; tests send it to them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"steady": SteadyLoop}
 
 
 @pytest.fixture(autouse=True)
