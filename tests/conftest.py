@@ -41,6 +41,29 @@ def one_torch_thread() -> Iterator[None]:
     yield
 
 
+_kept: list[socket.socket] = []
+
+
+def kept_port() -> int:
+    """A port that is free until this test ends, whatever runs beside it: a daemon may take it, and leave it again.
+
+    It is bound, so the system gives it to nobody who asks for any port. It may be bound once more by who names it and
+    sets SO_REUSEADDR, as servers do.
+    """
+    keeper = socket.socket()
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keeper.bind(("127.0.0.1", 0))
+    _kept.append(keeper)
+    return int(keeper.getsockname()[1])
+
+
+@pytest.fixture(autouse=True)
+def _give_ports_back() -> Iterator[None]:
+    yield
+    while _kept:
+        _kept.pop().close()
+
+
 @pytest.fixture
 def shared_data() -> Path:
     """The folder of real data that may lie beside the project; tests that want it are skipped where it does not."""
