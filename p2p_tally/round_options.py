@@ -299,6 +299,23 @@ class RoundOptions(Options):
         agreed=True,
         ge=0,
     )
+    mutual_cycle: int = option(
+        10,
+        "dfml: merges in which what models learn from each other goes from no weight to all, and back",
+        "a whole number from 2",
+        metavar="T",
+        group="Some methods",
+        agreed=True,
+        ge=2,
+    )
+    mentor: str = option(
+        "mlp:128",
+        "fedkd: the model that a node keeps beside the one that is merged",
+        "one item of --model",
+        metavar="MODEL",
+        group="Some methods",
+        agreed=True,
+    )
     disagreement_weight: float = option(
         0.0,
         "tally: extra KL weight where peers disagree",

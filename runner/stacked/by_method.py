@@ -12,12 +12,13 @@ from torch import Tensor
 from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.exchanges.exchange import Exchange, hears, pieces
+from p2p_tally.learning.own import Own
 from p2p_tally.node.merges.by_method import bounded, chosen, heard_of, mixed
 from p2p_tally.protocol.segments import runs
 from p2p_tally.topologies import Topology
 
-# The rank of a peer -> how well parameters [W] do on its data.
-Losses = Callable[[int], Callable[[Tensor], float]]
+# The rank of a peer -> what its row may do with its own data.
+Owners = Callable[[int], Own]
 
 
 def mixed_by_method(
@@ -26,10 +27,10 @@ def mixed_by_method(
     federation: Federation,
     topology: Topology,
     round: int,
-    losses: Losses | None = None,
+    owners: Owners | None = None,
 ) -> Tensor:
-    """What the merge of a round makes of what the peers contribute [N, V W]; who takes no part keeps its own. `losses`:
-    for a row that judges what came."""
+    """What the merge of a round makes of what the peers contribute [N, V W]; who takes no part keeps its own. `owners`:
+    for a row that takes whole models."""
     given = contributions.cpu().numpy()
     result = given.copy()
     robust = bounded(exchange, federation, topology, round)
@@ -50,7 +51,7 @@ def mixed_by_method(
             for place, peer in enumerate(rows, 1):
                 whole[place, piece.run] = heard[peer].values
         if exchange.takes is not None:
-            assert losses is not None
+            assert owners is not None
             vectors = torch.from_numpy(whole).to(contributions.device)
-            result[own] = exchange.takes(vectors, losses(own), federation).cpu().numpy()
+            result[own] = exchange.takes(vectors, owners(own), federation).cpu().numpy()
     return torch.from_numpy(result).to(contributions.device)

@@ -314,7 +314,7 @@ class Stacked:
         """Merge; False where it was not completed, or its result is not used yet."""
         self.merged_at = r
         parameters = self.lies.contributed(r, self.stack.contributions())
-        found = averages(parameters, graph, self.federation, self.topology, r, self.coded, self.stack.own_loss)
+        found = averages(parameters, graph, self.federation, self.topology, r, self.coded, self.stack.own)
         return self._take(r, self.pace.begun(found, self.stack, r == self.federation.rounds))
 
     def _take(self, r: int, result: Result | None) -> bool:

@@ -36,6 +36,8 @@ async def test_same_bits_and_same_bytes(
         ("pame", {"topology": "mesh", "coordinates_sent": 0.3}),
         ("pame", {"topology": "ring", "robust_merge": "clip"}),
         ("dpfl", {"topology": "ring", "partition": "dirichlet:0.1"}),
+        ("dfml", {"topology": "ring", "mutual_cycle": 4}),
+        ("fedkd", {"topology": "mesh", "mentor": "mlp:24"}),
         ("spod-gt", {"topology": "mesh"}),
         ("spod-gt", {"topology": "gossip", "degree": 4}),
     ],

@@ -18,6 +18,7 @@ from p2p_tally.learning import merging
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from p2p_tally.learning.own import Own
     from p2p_tally.topologies import Topology
 
 # What a derived seed is below.
@@ -41,8 +42,8 @@ Weights = Callable[["Exchange", Federation, "Topology", str, int, Sequence[str]]
 # (own run [n], its weight, what came) -> the run after the merge [n].
 Mix = Callable[[np.ndarray, float, Sequence[Heard]], np.ndarray]
 
-# (own and what came [1 + k, W], own loss of parameters [W], federation) -> the parameters after the merge [W].
-Takes = Callable[["Tensor", "Callable[[Tensor], float]", Federation], "Tensor"]
+# (own and what came [1 + k, V W], the peer's own data, federation) -> the parameters after the merge [W].
+Takes = Callable[["Tensor", "Own", Federation], "Tensor"]
 
 
 def weighted(own: np.ndarray, weight: float, heard: Sequence[Heard]) -> np.ndarray:
@@ -66,6 +67,7 @@ class Exchange:
     vectors: int = 1  # V
     takes: "Takes | None" = None  # where the vectors that came are not mixed run by run
     keeps_total: bool = False  # the sum of a vector over all peers must stay: nothing may be bounded or left out
+    bounds: bool = True  # what came may be drawn towards one's own values, as --robust-merge says
 
 
 class Piece(NamedTuple):

@@ -127,6 +127,8 @@ def test_what_rounded_probabilities_send() -> None:
         {"method": "pame", "merge_every": 1, "coordinates_sent": 0.07},
         {"method": "spod-gt", "merge_every": 2, "links_used": 0.3},
         {"method": "dpfl", "topology": "ring"},
+        {"method": "dfml", "topology": "star"},
+        {"method": "fedkd", "topology": "ring", "mentor": "mlp:9"},  # which never travels
     ],
     ids=str,
 )
