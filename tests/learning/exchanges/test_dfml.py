@@ -12,6 +12,8 @@ from p2p_tally.learning.by_rows import ByRows
 from p2p_tally.learning.data import Arrays
 from p2p_tally.learning.exchanges.dfml import Peak, mutual, mutual_losses, peak_answers, weight_of_others
 from p2p_tally.learning.own import Own
+from p2p_tally.learning.saved.file import read_model
+from p2p_tally.learning.setup import prepare
 from p2p_tally.runner.simulation.simulate import simulate
 
 LN3 = math.log(3)
@@ -115,3 +117,11 @@ def test_the_peak_model_answers_and_is_the_one_that_is_saved(engine: str) -> Non
     )
     loss = run.loss.tolist()
     assert loss[3] == loss[4] == loss[6] != loss[2] and loss[0] != loss[1] != loss[2]
+    test, model = prepare(run.federation).test, nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU())
+    model.append(nn.Linear(64, 10))
+    x, y = test.take(torch.arange(len(test)))
+    assert y is not None
+    for saved, reported in zip(run.model_files, loss[7], strict=True):
+        tensors, _ = read_model(saved, "a model")
+        model.load_state_dict(tensors)
+        assert nn.functional.cross_entropy(model(x), y).item() == pytest.approx(reported, abs=1e-4)
