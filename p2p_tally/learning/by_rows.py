@@ -22,7 +22,10 @@ class ByRows:
     def __call__(self, rows: Tensor, x: Tensor) -> Tensor:
         """Logits [n, B, C] of rows of parameters [n, W] on inputs [n, B, ...], normalised."""
         parts = zip(torch.split(rows, self._sizes, 1), self._shapes, strict=True)
-        logits: Tensor = self._call([piece.view(len(rows), *shape) for piece, shape in parts], x)
+        tensors = [piece.view(len(rows), *shape) for piece, shape in parts]
+        if len(rows) == 1:  # as in a learner: half the time of a small model's call
+            return self._one([piece[0] for piece in tensors], x[0])[None]
+        logits: Tensor = self._call(tensors, x)
         return logits
 
     def _one(self, tensors: list[Tensor], x: Tensor) -> Tensor:

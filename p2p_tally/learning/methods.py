@@ -24,6 +24,13 @@ from p2p_tally.learning.exchanges.dpfl import CHOOSING, greedy
 from p2p_tally.learning.exchanges.dspodfl import SPORADIC
 from p2p_tally.learning.exchanges.exchange import Exchange, both_ways, one_way
 from p2p_tally.learning.exchanges.fedkd import mentored, mentors_model, mutual_gradient
+from p2p_tally.learning.exchanges.fedspd import (
+    CLUSTERED,
+    clusters,
+    gradient_of_the_cluster,
+    mixture_answers,
+    of_the_same_kind,
+)
 from p2p_tally.learning.exchanges.gflat import flat_gradient, uphill
 from p2p_tally.learning.exchanges.local_steps import LocalGradient, TakesStep, every_step, sporadic_step
 from p2p_tally.learning.exchanges.pame import PARTIAL, of_the_pair
@@ -139,7 +146,7 @@ class Method:
     def taken(self, merged: "Tensor", own: "Callable[[], Own]", given: Federation) -> "Tensor":
         """What a peer takes of what a merge gave it: a vector, or what its own data makes of vectors [1 + k, W]."""
         takes = None if self.exchange is None else self.exchange.takes
-        return merged if takes is None or merged.dim() == 1 else takes(merged, own(), given)
+        return merged if takes is None else takes(merged if merged.dim() > 1 else merged[None], own(), given)
 
     def step_of_merges(self, start: "Tensor", given: Federation, second: "Tensor | None" = None) -> MergeStep:
         """What a merge does at a peer that begins with these parameters, and keeps `second` beside them."""
@@ -243,6 +250,11 @@ METHODS: dict[str, Method] = {
         Method(
             "fedkd", "FedKD: a small student is merged; a larger mentor stays, and they teach each other",
             colour="#A2A9B0", merge_every=1, merge_step=mentored, second=mentors_model, local_gradient=mutual_gradient,
+        ),
+        Method(
+            "fedspd", "FedSPD: a model for each of two clusters of examples, exchanged in turn; their mixture answers",
+            colour="#5E4FA2", merge_every=1, merge_step=clusters, second=of_the_same_kind, exchange=CLUSTERED,
+            local_gradient=gradient_of_the_cluster, answering=mixture_answers,
         ),
     )
 }  # fmt: skip

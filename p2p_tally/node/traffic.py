@@ -200,7 +200,7 @@ class Traffic:
     def _pieces(self) -> list[tuple[int, int]]:
         """The runs of a merge by the method's row: their numbers, and how many values of each travel."""
         assert self.exchange is not None
-        cut = pieces(self.parameters, self.exchange.vectors, runs)
+        cut = pieces(self.parameters + self.exchange.extra, self.exchange.vectors, runs)
         return [(one.part, sent_count(self.exchange, self.federation, one.length)) for one in cut]
 
     def alike(self, r: int) -> int:

@@ -53,5 +53,7 @@ def mixed_by_method(
         if exchange.takes is not None:
             assert owners is not None
             vectors = torch.from_numpy(whole).to(contributions.device)
-            result[own] = exchange.takes(vectors, owners(own), federation).cpu().numpy()
-    return torch.from_numpy(result).to(contributions.device)
+            taken = exchange.takes(vectors, owners(own), federation).cpu().numpy()
+            result[own, : len(taken)] = taken
+    width = result.shape[1] - exchange.vectors * exchange.extra if exchange.takes is not None else result.shape[1]
+    return torch.from_numpy(result[:, :width]).to(contributions.device)

@@ -37,6 +37,7 @@ async def test_same_bits_and_same_bytes(
         ("pame", {"topology": "ring", "robust_merge": "clip"}),
         ("dpfl", {"topology": "ring", "partition": "dirichlet:0.1"}),
         ("dfml", {"topology": "ring", "mutual_cycle": 4}),
+        ("fedspd", {"topology": "ring", "partition": "dirichlet:0.1"}),
         ("fedkd", {"topology": "mesh", "mentor": "mlp:24"}),
         ("spod-gt", {"topology": "mesh"}),
         ("spod-gt", {"topology": "gossip", "degree": 4}),

@@ -65,6 +65,7 @@ class Exchange:
     places: Places | None = None  # None: every value travels
     gives: "Callable[[Any, Tensor], Tensor]" = parameters_alone  # (merge step, parameters [..., W]) -> [..., V W]
     vectors: int = 1  # V
+    extra: int = 0  # values contributed behind each vector
     takes: "Takes | None" = None  # where the vectors that came are not mixed run by run
     keeps_total: bool = False  # the sum of a vector over all peers must stay: nothing may be bounded or left out
     bounds: bool = True  # what came may be drawn towards one's own values, as --robust-merge says

@@ -128,6 +128,7 @@ def test_what_rounded_probabilities_send() -> None:
         {"method": "spod-gt", "merge_every": 2, "links_used": 0.3},
         {"method": "dpfl", "topology": "ring"},
         {"method": "dfml", "topology": "star"},
+        {"method": "fedspd", "topology": "star", "merge_every": 2},
         {"method": "fedkd", "topology": "ring", "mentor": "mlp:9"},  # which never travels
     ],
     ids=str,

@@ -124,6 +124,7 @@ def test_a_sparse_graph_agrees(method: str) -> None:
         {"method": "dpfl", "topology": "star", "robust_merge": "clip", "partners": 1},
         {"method": "dfml", "topology": "star", "merge_every": 2, "mutual_cycle": 4},
         {"method": "dfml", "model": "cnn:4x1", "nodes": 3, "rounds": 4, "merge_every": 1},
+        {"method": "fedspd", "topology": "star", "merge_every": 2, "rounds": 10, "attack": "selfish:1"},
         {"method": "fedkd", "topology": "ring", "mentor": "cnn:4x1", "model": "mlp:16", "rounds": 8},
         {"method": "rcfd", "top_k": 1},
         {"ballot": "coded", "topology": "gossip", "nodes": 6},
