@@ -19,13 +19,14 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.ids import digest
 from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import Answer, histogram, mean_soft_label, mean_top_k
+from p2p_tally.learning.exchanges.clusters import CLUSTERED
 from p2p_tally.learning.exchanges.dfml import MUTUAL, mutual, peak, peak_answers
 from p2p_tally.learning.exchanges.dpfl import CHOOSING, greedy
 from p2p_tally.learning.exchanges.dspodfl import SPORADIC
 from p2p_tally.learning.exchanges.exchange import Exchange, both_ways, one_way
 from p2p_tally.learning.exchanges.fedkd import mentored, mentors_model, mutual_gradient
 from p2p_tally.learning.exchanges.fedspd import (
-    CLUSTERED,
+    SOFT_CLUSTERS,
     clusters,
     gradient_of_the_cluster,
     mixture_answers,
@@ -33,6 +34,7 @@ from p2p_tally.learning.exchanges.fedspd import (
 )
 from p2p_tally.learning.exchanges.gflat import flat_gradient, uphill
 from p2p_tally.learning.exchanges.local_steps import LocalGradient, TakesStep, every_step, sporadic_step
+from p2p_tally.learning.exchanges.low_rank import LOW_RANK
 from p2p_tally.learning.exchanges.pame import PARTIAL, of_the_pair
 from p2p_tally.learning.exchanges.spod_gt import TRACKING, tracker
 from p2p_tally.learning.knowledge.cronus import filtered_mean
@@ -253,7 +255,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "fedspd", "FedSPD: a model for each of two clusters of examples, exchanged in turn; their mixture answers",
-            colour="#5E4FA2", merge_every=1, merge_step=clusters, second=of_the_same_kind, exchange=CLUSTERED,
+            colour="#5E4FA2", merge_every=1, merge_step=clusters, second=of_the_same_kind, exchange=SOFT_CLUSTERS,
             local_gradient=gradient_of_the_cluster, answering=mixture_answers,
         ),
     )
@@ -286,6 +288,8 @@ READERS: dict[str, Callable[[Method], bool]] = {
     "mentor": lambda method: method.second is mentors_model,
     "partners": lambda method: method.exchange is not None and method.exchange.takes is greedy,
     "coordinates_sent": lambda method: method.exchange is not None and method.exchange.places is of_the_pair,
+    "clusters": lambda method: method.exchange is not None and method.exchange.code is CLUSTERED,
+    "factor_rank": lambda method: method.exchange is not None and method.exchange.code is LOW_RANK,
     "robust_soft": lambda method: method.sends in (Sends.SOFT, Sends.TOP_K),
     "exam": lambda method: method.sends is not Sends.NOTHING,  # by class it is refused
     "inverse_agreement": lambda method: method.target is histogram,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.architectures import holders
+from p2p_tally.learning.exchanges.code import Layout
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.own import Own
@@ -53,6 +54,11 @@ class Peers:
         """Those of all peers [N, W]. Only where all have one architecture, as peers that merge do."""
         (group,) = self.groups
         return group.parameters
+
+    @property
+    def layout(self) -> Layout:
+        """That of the models. Only where all have one architecture."""
+        return self.groups[0].template.parameters.layout
 
     def contributions(self) -> Tensor:
         """What all peers give to a merge [N, V W]."""

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from p2p_tally.config import Federation
+from p2p_tally.errors import ConfigError
 from p2p_tally.ids import derive_seed, name_key
 from p2p_tally.learning import merging
+from p2p_tally.learning.exchanges.code import Code
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,6 +71,20 @@ class Exchange:
     takes: "Takes | None" = None  # where the vectors that came are not mixed run by run
     keeps_total: bool = False  # the sum of a vector over all peers must stay: nothing may be bounded or left out
     bounds: bool = True  # what came may be drawn towards one's own values, as --robust-merge says
+    code: Code | None = None  # how vectors travel; None: as float32
+    # With a code: the merge step gets the mean of what travelled and, behind it, what coding kept of this peer's own
+    # [..., 2 V W]. Without this what was kept is added to the mean.
+    returns_kept: bool = False
+
+    def __post_init__(self) -> None:
+        if self.places is not None and self.code is not None:
+            raise ConfigError(
+                "an exchange with places and a code: accepted is one of the two; a code writes all values"
+            )
+        if self.extra and self.code is not None:
+            raise ConfigError("an exchange with extra values and a code: accepted is one of the two")
+        if self.returns_kept and (self.code is None or self.takes is not None):
+            raise ConfigError("an exchange that returns what coding kept: accepted with a code, and without takes")
 
 
 class Piece(NamedTuple):

@@ -133,6 +133,6 @@ def mixture_answers(parameters: "Tensor", state: "Mapping[str, Tensor]", _federa
     return mixture[:, :1] * first + mixture[:, 1:] * second
 
 
-CLUSTERED = Exchange(
+SOFT_CLUSTERS = Exchange(
     links=every_link, weights=all_alike, gives=with_its_number, extra=1, takes=mean_of_the_cluster, bounds=False
 )

@@ -11,7 +11,7 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.by_rows import ByRows
 from p2p_tally.learning.exchanges.fedspd import (
-    CLUSTERED,
+    SOFT_CLUSTERS,
     Clusters,
     belonging,
     gradient_of_the_cluster,
@@ -33,7 +33,7 @@ def test_the_mean_is_over_those_that_chose_the_same_cluster() -> None:
     alone with its own. The number of the cluster is not part of the result."""
     rows = torch.tensor([[1.0, 3.0, 0.0], [7.0, 7.0, 1.0], [3.0, 5.0, 0.0]])
     graph = build("mesh", [f"node-{rank}" for rank in range(3)])
-    found = mixed_by_method(rows, CLUSTERED, SETTINGS, graph, 1, lambda _: None)  # type: ignore[arg-type, return-value]
+    found = mixed_by_method(rows, SOFT_CLUSTERS, SETTINGS, graph, 1, lambda _: None)  # type: ignore[arg-type, return-value]
     assert found.tolist() == [[2.0, 4.0], [7.0, 7.0], [2.0, 4.0]]
     assert mean_of_the_cluster(rows[1:2], None, SETTINGS).tolist() == [7.0, 7.0]
 
@@ -99,7 +99,7 @@ def test_one_local_step_by_hand(merges: float, slopes: tuple[float, float]) -> N
 def test_both_clusters_are_chosen_in_a_run_and_a_checkpoint_keeps_them() -> None:
     """A mean of models that chose otherwise would make all alike: on a mesh peers with other data differ."""
     run = simulate(small(nodes=4, method="fedspd", partition="dirichlet:0.1", rounds=8, merge_every=1, eval_every=8))
-    assert len(set(run.parameters_sha256)) > 1 and METHODS["fedspd"].exchange is CLUSTERED
+    assert len(set(run.parameters_sha256)) > 1 and METHODS["fedspd"].exchange is SOFT_CLUSTERS
     assert run.lines[-1].payload_bytes == 8 * 3 * 4 * (4810 + 1)
 
 
