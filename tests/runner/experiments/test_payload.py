@@ -127,6 +127,9 @@ def test_what_rounded_probabilities_send() -> None:
         {"method": "pame", "merge_every": 1, "coordinates_sent": 0.07},
         {"method": "spod-gt", "merge_every": 2, "links_used": 0.3},
         {"method": "dpfl", "topology": "ring"},
+        {"method": "dfml", "topology": "star"},
+        {"method": "fedspd", "topology": "star", "merge_every": 2},
+        {"method": "fedkd", "topology": "ring", "mentor": "mlp:9"},  # which never travels
     ],
     ids=str,
 )
@@ -256,6 +259,14 @@ def test_the_facts_of_the_small_presets_are_those_of_their_models() -> None:
         ("[facts]\nclasses = 2\n[[cells]]\nname = 'a'", "facts lack 'parameters'"),
         ("[facts]\nclasses = 2\nparameters = 1", "has no [[cells]]"),
         ("accounting = 'moon'", "accepted is star or mesh"),
+        (
+            "[facts]\nclasses = 2\nparameters = 5\nlayout = [[2, 2], ['x']]\n[[cells]]\nname = 'a'",
+            "facts: layout [[2, 2], ['x']]: accepted are the shapes of tensors: [[64, 64], [64]]",
+        ),
+        (
+            "[facts]\nclasses = 2\nparameters = 5\nlayout = [[2, 2]]\n[[cells]]\nname = 'a'",
+            "facts: layout: accepted are shapes of as many values as 'parameters' says",
+        ),
         (
             "[facts]\nclasses = 'ten'\nparameters = 1\n[[cells]]\nname = 'a'",
             "classes 'ten': accepted is",
