@@ -24,7 +24,7 @@ from p2p_tally.learning.exchanges.dfml import MUTUAL, mutual, peak, peak_answers
 from p2p_tally.learning.exchanges.dpfl import CHOOSING, greedy
 from p2p_tally.learning.exchanges.dspodfl import SPORADIC
 from p2p_tally.learning.exchanges.exchange import Exchange, both_ways, one_way
-from p2p_tally.learning.exchanges.fedkd import mentored, mentors_model, mutual_gradient
+from p2p_tally.learning.exchanges.fedkd import FACTORS, mentored, mentors_model, mutual_gradient
 from p2p_tally.learning.exchanges.fedspd import (
     SOFT_CLUSTERS,
     clusters,
@@ -250,8 +250,9 @@ METHODS: dict[str, Method] = {
             colour="#882255", merge_every=1, merge_step=peak, exchange=MUTUAL, answering=peak_answers,
         ),
         Method(
-            "fedkd", "FedKD: a small student is merged; a larger mentor stays, and they teach each other",
+            "fedkd", "FedKD: low-rank changes of a small student are merged; it and a larger mentor teach each other",
             colour="#A2A9B0", merge_every=1, merge_step=mentored, second=mentors_model, local_gradient=mutual_gradient,
+            exchange=FACTORS, common_start=True,
         ),
         Method(
             "fedspd", "FedSPD: a model for each of two clusters of examples, exchanged in turn; their mixture answers",

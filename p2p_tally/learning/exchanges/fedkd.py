@@ -1,12 +1,15 @@
-"""FedKD: what is merged is a small student; each peer keeps a larger mentor of its own, and the two teach each other.
+"""FedKD: what is merged is a small student's change, of low rank; each peer keeps a larger mentor of its own, and the
+two teach each other.
 
 Wu, Wu, Lyu, Huang and Xie, "Communication-efficient federated learning via knowledge distillation", Nature
-Communications 13, 2022 (arXiv 2108.13323), section "Adaptive mutual distillation"; summaries of it and the authors'
+Communications 13, 2022 (arXiv 2108.13323), sections "Adaptive mutual distillation" and "Dynamic gradient
+approximation"; summaries of it and the authors'
 code were at hand, not its full text. On a private batch the loss of each is its cross-entropy, plus its divergence from
 the other over the sum of both cross-entropies: what is not reliable is learned from less. Simplifications:
 docs/methods.md.
 
-The student is the peer's model. The mentor is kept in the state of the merge step, which a merge leaves alone: its
+The student is the peer's model. Its change since the base of all merges travels as two factors a matrix, and what they
+leave out is part of the next change. The mentor is kept in the state of the merge step, which a merge leaves alone: its
 parameters [M], and AdamW's state for them. Vectors as here, or with a leading axis of many nodes at once.
 """
 
@@ -14,6 +17,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from p2p_tally.config import Federation
+from p2p_tally.learning.exchanges.changes import Changes, change
+from p2p_tally.learning.exchanges.dpfl import every_link
+from p2p_tally.learning.exchanges.dspodfl import of_the_whole_graph
+from p2p_tally.learning.exchanges.exchange import Exchange
+from p2p_tally.learning.exchanges.low_rank import LOW_RANK
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,27 +33,25 @@ if TYPE_CHECKING:
 SURE = 1e-3
 
 
-class Mentor:
-    """The mean becomes the student; kept beside it is the mentor."""
+class Mentored(Changes):
+    """The base of the students, and the mentor beside it."""
 
-    def __init__(self, mentor: "Tensor") -> None:
-        self._state = {
+    def __init__(self, start: "Tensor", mentor: "Tensor") -> None:
+        super().__init__(start)
+        self._mentor = {
             "mentor": mentor.clone(),
             "mean": mentor.new_zeros(mentor.shape),
             "square": mentor.new_zeros(mentor.shape),
             "steps": mentor.new_zeros(*mentor.shape[:-1], 1),
         }
 
-    def step(self, average: "Tensor") -> "Tensor":
-        return average
-
     @property
     def state(self) -> dict[str, "Tensor"]:
-        return self._state
+        return {**super().state, **self._mentor}
 
 
-def mentored(_start: "Tensor", _federation: Federation, mentor: "Tensor") -> Mentor:
-    return Mentor(mentor)
+def mentored(start: "Tensor", _federation: Federation, mentor: "Tensor") -> Mentored:
+    return Mentored(start, mentor)
 
 
 def mentors_model(federation: Federation) -> Federation:
@@ -81,3 +87,6 @@ def mutual_gradient(
         along, mentors = torch.autograd.grad(sum(losses, torch.zeros_like(losses[0])).sum(), (student, mentor))
     adamw_by_rows(kept["mentor"], mentors, kept, federation.lr, federation.weight_decay)
     return along
+
+
+FACTORS = Exchange(links=every_link, weights=of_the_whole_graph, gives=change, code=LOW_RANK, returns_kept=True)

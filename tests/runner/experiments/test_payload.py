@@ -129,13 +129,14 @@ def test_what_rounded_probabilities_send() -> None:
         {"method": "dpfl", "topology": "ring"},
         {"method": "dfml", "topology": "star"},
         {"method": "fedspd", "topology": "star", "merge_every": 2},
-        {"method": "fedkd", "topology": "ring", "mentor": "mlp:9"},  # which never travels
+        {"method": "fedkd", "topology": "ring", "mentor": "mlp:9", "factor_rank": 3},  # which never travels
     ],
     ids=str,
 )
 def test_a_run_sends_what_was_counted_before(options: dict[str, Any]) -> None:
     federation = small(**options)
-    cell = Cell("a", federation, ByteFacts(classes=10, parameters=4810), "star")
+    layout = ((64, 64), (64,), (10, 64), (10,))
+    cell = Cell("a", federation, ByteFacts(classes=10, parameters=4810, layout=layout), "star")
     assert cell_bytes(cell).sent_bytes == pytest.approx(simulate(federation).lines[-1].payload_bytes)
 
 
