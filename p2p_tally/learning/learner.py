@@ -214,7 +214,9 @@ class Learner:
         `since` [W]: what this node had when the merge began, if it has trained on: then the merge's change is added.
         """
         loss = partial(own_loss, self.model, self.private, self.normalise, self.device)
-        taken = self.method.taken(torch.from_numpy(average).to(self.device), loss, self.federation)
+        taken = self.method.taken(
+            torch.from_numpy(average).to(self.device), loss, self.federation, self.parameters.layout
+        )
         merged = self.merge_step.step(taken)
         if self.anchor is not None:
             self.anchor.copy_(merged)

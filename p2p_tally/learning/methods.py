@@ -20,6 +20,8 @@ from p2p_tally.ids import digest
 from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import Answer, histogram, mean_soft_label, mean_top_k
 from p2p_tally.learning.exchanges.clusters import CLUSTERED
+from p2p_tally.learning.exchanges.code import Layout
+from p2p_tally.learning.exchanges.dfedcad import ALIGNING, aligned
 from p2p_tally.learning.exchanges.dpfl import CHOOSING, greedy
 from p2p_tally.learning.exchanges.dspodfl import SPORADIC
 from p2p_tally.learning.exchanges.exchange import Exchange, both_ways, one_way
@@ -129,10 +131,12 @@ class Method:
         """What a peer gives to a merge [..., V W], from its parameters [..., W]."""
         return parameters if self.exchange is None else self.exchange.gives(merge_step, parameters)
 
-    def taken(self, merged: "Tensor", loss: "Callable[[], Callable[[Tensor], float]]", given: Federation) -> "Tensor":
+    def taken(
+        self, merged: "Tensor", loss: "Callable[[], Callable[[Tensor], float]]", given: Federation, layout: Layout
+    ) -> "Tensor":
         """What a peer takes of what a merge gave it: a vector, or vectors [1 + k, W] that its own loss chooses from."""
         takes = None if self.exchange is None else self.exchange.takes
-        return merged if takes is None or merged.dim() == 1 else takes(merged, loss(), given)
+        return merged if takes is None or merged.dim() == 1 else takes(merged, loss(), given, layout)
 
     def agreed_value(self) -> str:
         """What peers compare: the name, and of a user's own row a digest of what changes a run."""
@@ -225,6 +229,10 @@ METHODS: dict[str, Method] = {
             "dpfl", "DPFL: each peer's mean is of neighbours that its own data chooses", colour="#DDCC77",
             merge_every=1, exchange=CHOOSING,
         ),
+        Method(
+            "dfedcad", "DFedCAD: clustered models, weighed by the distance of their centroids", colour="#7755AA",
+            merge_every=1, exchange=ALIGNING,
+        ),
     )
 }  # fmt: skip
 _BUILT_IN.update(METHODS)
@@ -255,6 +263,7 @@ READERS: dict[str, Callable[[Method], bool]] = {
     "coordinates_sent": lambda method: method.exchange is not None and method.exchange.places is of_the_pair,
     "clusters": lambda method: method.exchange is not None and method.exchange.code is CLUSTERED,
     "factor_rank": lambda method: method.exchange is not None and method.exchange.code is LOW_RANK,
+    "align": lambda method: method.exchange is not None and method.exchange.takes is aligned,
     "robust_soft": lambda method: method.sends in (Sends.SOFT, Sends.TOP_K),
     "exam": lambda method: method.sends is not Sends.NOTHING,  # by class it is refused
     "inverse_agreement": lambda method: method.target is histogram,

@@ -57,7 +57,7 @@ def mixed_by_method(
         if exchange.takes is not None:
             assert losses is not None
             vectors = torch.from_numpy(whole).to(contributions.device)
-            result[own] = exchange.takes(vectors, losses(own), federation).cpu().numpy()
+            result[own] = exchange.takes(vectors, losses(own), federation, layout).cpu().numpy()
     return torch.from_numpy(result).to(contributions.device)
 
 
@@ -85,6 +85,6 @@ def _coded(
         mixed = result_of(exchange, federation, topology, name, round, given[own], sent[own], came, robust)
         if exchange.takes is not None:
             assert losses is not None
-            mixed = exchange.takes(torch.from_numpy(mixed).to(device), losses(own), federation).cpu().numpy()
+            mixed = exchange.takes(torch.from_numpy(mixed).to(device), losses(own), federation, layout).cpu().numpy()
         result[own] = mixed
     return torch.from_numpy(result).to(device)

@@ -30,7 +30,7 @@ def test_what_only_some_methods_do() -> None:
     assert those("distils_merged") == {"feddf"}
     assert those("common_start") == {"diloco", "spod-gt"}
     assert those("weighs_disagreement") == {"tally"}
-    assert those("exchange") == {"dspodfl", "pame", "spod-gt", "dpfl"}
+    assert those("exchange") == {"dspodfl", "pame", "spod-gt", "dpfl", "dfedcad"}
     assert those("local_gradient") == {"gflat"}
     assert METHODS.keys() - those("merges") == {"local"}
     assert those("waits") == {"tally", "no-consensus", "fedmd", "rcfd", "fedct", "dsfl", "idkd"} | KNOWLEDGE

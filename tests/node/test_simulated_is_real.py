@@ -36,6 +36,8 @@ async def test_same_bits_and_same_bytes(
         ("pame", {"topology": "mesh", "coordinates_sent": 0.3}),
         ("pame", {"topology": "ring", "robust_merge": "clip"}),
         ("dpfl", {"topology": "ring", "partition": "dirichlet:0.1"}),
+        ("dfedcad", {"topology": "mesh"}),
+        ("dfedcad", {"topology": "gossip", "degree": 4, "clusters": 3, "robust_merge": "clip"}),
         ("spod-gt", {"topology": "mesh"}),
         ("spod-gt", {"topology": "gossip", "degree": 4}),
     ],

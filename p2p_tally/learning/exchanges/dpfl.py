@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from p2p_tally.config import Federation
+from p2p_tally.learning.exchanges.code import Layout
 from p2p_tally.learning.exchanges.exchange import Exchange
 from p2p_tally.learning.exchanges.pame import all_alike
 
@@ -21,7 +22,9 @@ def every_link(_federation: Federation, _sender: str, _receiver: str, _round: in
     return True
 
 
-def greedy(gathered: "Tensor", loss: "Callable[[Tensor], float]", federation: Federation) -> "Tensor":
+def greedy(
+    gathered: "Tensor", loss: "Callable[[Tensor], float]", federation: Federation, _layout: Layout = ()
+) -> "Tensor":
     """The mean of one's own vector and of those chosen from [1 + k, W], one's own first.
 
     One after the other the neighbour is added that lowers the loss of the mean most, until none lowers it or there are

@@ -15,7 +15,7 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import derive_seed, name_key
 from p2p_tally.learning import merging
-from p2p_tally.learning.exchanges.code import Code
+from p2p_tally.learning.exchanges.code import Code, Layout
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,8 +43,9 @@ Weights = Callable[["Exchange", Federation, "Topology", str, int, Sequence[str]]
 # (own run [n], its weight, what came) -> the run after the merge [n].
 Mix = Callable[[np.ndarray, float, Sequence[Heard]], np.ndarray]
 
-# (own and what came [1 + k, W], own loss of parameters [W], federation) -> the parameters after the merge [W].
-Takes = Callable[["Tensor", "Callable[[Tensor], float]", Federation], "Tensor"]
+# (own and what came [1 + k, W], own loss of parameters [W], federation, shapes of the model's tensors) -> the
+# parameters after the merge [W].
+Takes = Callable[["Tensor", "Callable[[Tensor], float]", Federation, Layout], "Tensor"]
 
 
 def weighted(own: np.ndarray, weight: float, heard: Sequence[Heard]) -> np.ndarray:

@@ -127,12 +127,14 @@ def test_what_rounded_probabilities_send() -> None:
         {"method": "pame", "merge_every": 1, "coordinates_sent": 0.07},
         {"method": "spod-gt", "merge_every": 2, "links_used": 0.3},
         {"method": "dpfl", "topology": "ring"},
+        {"method": "dfedcad", "topology": "star", "clusters": 5},
     ],
     ids=str,
 )
 def test_a_run_sends_what_was_counted_before(options: dict[str, Any]) -> None:
     federation = small(**options)
-    cell = Cell("a", federation, ByteFacts(classes=10, parameters=4810), "star")
+    layout = ((64, 64), (64,), (10, 64), (10,))
+    cell = Cell("a", federation, ByteFacts(classes=10, parameters=4810, layout=layout), "star")
     assert cell_bytes(cell).sent_bytes == pytest.approx(simulate(federation).lines[-1].payload_bytes)
 
 

@@ -122,6 +122,7 @@ def test_a_sparse_graph_agrees(method: str) -> None:
         {"method": "pame", "topology": "star", "merge_every": 1},
         {"method": "spod-gt", "topology": "matchings", "merge_every": 1},
         {"method": "dpfl", "topology": "star", "robust_merge": "clip", "partners": 1},
+        {"method": "dfedcad", "topology": "ring", "merge_every": 5},
         {"method": "rcfd", "top_k": 1},
         {"ballot": "coded", "topology": "gossip", "nodes": 6},
         {"ballot": "packed", "topology": "matchings"},
