@@ -31,6 +31,7 @@ from p2p_tally.learning.exchanges.low_rank import LOW_RANK
 from p2p_tally.learning.exchanges.pame import PARTIAL, of_the_pair
 from p2p_tally.learning.exchanges.spod_gt import TRACKING, tracker
 from p2p_tally.learning.knowledge.cronus import filtered_mean
+from p2p_tally.learning.knowledge.desa import by_name, drawn_to_anchors
 from p2p_tally.learning.knowledge.fd import mean_of_holders
 from p2p_tally.learning.knowledge.fedproto import centroids, features, pulled_to_centroids
 from p2p_tally.learning.merging import MergeStep, outer_nesterov, replace
@@ -54,15 +55,17 @@ class Sends(StrEnum):
     SOFT_BY_CLASS = "soft-by-class"  # for each class: how many own examples, and their mean probabilities
     FEATURES_BY_CLASS = "features-by-class"  # for each class: how many own examples, and their mean features
 
+    ANCHORS = "anchors"  # once examples that the peer made, then the probabilities of all C classes for each of them
+
     @property
     def by_class(self) -> bool:
-        """Whether it is about the classes, by own examples, and not about probes: see subjects.py."""
-        return self in (Sends.SOFT_BY_CLASS, Sends.FEATURES_BY_CLASS)
+        """Whether it is about what a peer has of its own, its classes or its anchors, not about probes: subjects.py."""
+        return self in (Sends.SOFT_BY_CLASS, Sends.FEATURES_BY_CLASS, Sends.ANCHORS)
 
     @property
     def features(self) -> bool:
         """Whether the model must say what goes into its last layer: see exposed.py."""
-        return self is Sends.FEATURES_BY_CLASS
+        return self in (Sends.FEATURES_BY_CLASS, Sends.ANCHORS)
 
 
 def _shown(default: str) -> Any:
@@ -204,6 +207,11 @@ METHODS: dict[str, Method] = {
         Method(
             "fedproto", "FedProto: for each class the mean features of the peers' own examples", colour="#DD77AA",
             sends=Sends.FEATURES_BY_CLASS, answer=features, target=centroids, loss=pulled_to_centroids,
+            learns_from_probes=True, waits=True, merge_every=0,
+        ),
+        Method(
+            "desa", "DeSA: peers make examples after their own, and teach each other on them", colour="#44BB99",
+            sends=Sends.ANCHORS, answer=soft_labels, target=by_name, loss=drawn_to_anchors,
             learns_from_probes=True, waits=True, merge_every=0,
         ),
         Method(
