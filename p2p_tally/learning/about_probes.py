@@ -20,7 +20,6 @@ def check_about_probes(federation: Federation) -> None:
     method = method_of(federation)
     if not method.sends.by_class:
         return
-    own = "its own examples" if method.sends is Sends.ANCHORS else "classes"
     if method.sends is Sends.ANCHORS and (federation.join or federation.leave):
         raise ConfigError(
             f"--join and --leave: the method {method.name} sends its examples once, in the first round with answers; "
@@ -32,6 +31,10 @@ def check_about_probes(federation: Federation) -> None:
         given = getattr(federation, name)
         if given not in accepted:
             raise ConfigError(
-                f"--{name.replace('_', '-')} {given}: the method {method.name} answers for {own}, not for probes; "
-                f"accepted is {' or '.join(f'{one:g}' if isinstance(one, float) else str(one) for one in accepted)}"
+                f"--{name.replace('_', '-')} {given}: the method {method.name} answers for {method.sends.about}, not "
+                f"for probes; accepted is {_said(accepted)}"
             )
+
+
+def _said(accepted: tuple[object, ...]) -> str:
+    return " or ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in accepted)

@@ -63,6 +63,13 @@ class Sends(StrEnum):
         return self in (Sends.SOFT_BY_CLASS, Sends.FEATURES_BY_CLASS, Sends.ANCHORS)
 
     @property
+    def about(self) -> str:
+        """What answers are for, as a user reads it."""
+        if self is Sends.ANCHORS:
+            return "its own examples"
+        return "classes" if self.by_class else "probes"
+
+    @property
     def features(self) -> bool:
         """Whether the model must say what goes into its last layer: see exposed.py."""
         return self in (Sends.FEATURES_BY_CLASS, Sends.ANCHORS)

@@ -14,7 +14,7 @@ from p2p_tally.learning.answers import votes
 from p2p_tally.learning.consensus import histogram
 from p2p_tally.learning.methods import METHODS, Method, Sends, method_of
 
-KNOWLEDGE = {"cronus", "fd", "fedproto"}  # learning/knowledge/
+KNOWLEDGE = {"cronus", "fd", "fedproto", "desa"}  # learning/knowledge/
 
 
 def test_the_options_name_exactly_the_rows_of_the_table() -> None:
