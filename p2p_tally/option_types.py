@@ -14,7 +14,8 @@ from p2p_tally.own_objects import import_path
 
 METHOD_NAMES = (
     "tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd", "cronus",
-    "fd", "fedproto", "diloco", "gflat", "dspodfl", "pame", "spod-gt", "dpfl", "dfml", "fedkd", "fedspd",
+    "fd", "fedproto", "desa", "diloco", "gflat", "dspodfl", "pame", "spod-gt", "dpfl", "dfml", "fedkd", "fedspd",
+    "dfedcad",
 )  # fmt: skip
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
@@ -33,6 +34,9 @@ MAX_CLASSES = 1 << 24
 
 # No feature that is sent is further from 0: one value of a liar cannot make the mean of all overflow.
 LARGEST_FEATURE = 1e4
+
+# Examples that peers made are named by whole numbers below this: with the number of classes they are exact in float32.
+ANCHOR_NAMES = 1 << 23
 
 _OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # package.module:NAME
 _MODELS = re.compile(r"[^,\s]+(,[^,\s]+)*")

@@ -105,8 +105,8 @@ class RoundOptions(Options):
     )
     merge_every: int | None = option(
         None,
-        "rounds M between parameter merges; 0: never [default: 50; feddf, gflat, dspodfl, pame, spod-gt and dpfl 1; "
-        "local and no-consensus 0]",
+        "rounds M between parameter merges; 0: never [default: 50; feddf, gflat, dspodfl, pame, spod-gt, dpfl and "
+        "dfedcad 1; local and no-consensus 0]",
         "a whole number from 0",
         metavar="M",
         agreed=True,
@@ -309,7 +309,7 @@ class RoundOptions(Options):
     )  # fmt: skip
     clusters: int = option(
         16,
-        "what sends clustered weights: clusters of each tensor's values; an index has as many bits as this needs",
+        "dfedcad: clusters of each tensor's values; an index has as many bits as this needs",
         "a whole number from 2 to 256",
         metavar="K",
         group="Some methods",
@@ -318,8 +318,12 @@ class RoundOptions(Options):
         le=256,
     )
     factor_rank: int = option(
-        4, "what sends low rank: columns of each matrix's two factors", "a whole number from 1", metavar="R",
-        group="Some methods", agreed=True, ge=1,
+        4, "rows of your own that send low rank: columns of a matrix's two factors", "a whole number from 1",
+        metavar="R", group="Some methods", agreed=True, ge=1,
+    )  # fmt: skip
+    align: float = option(
+        0.1, "dfedcad: share by which a value is drawn to its soft centroid after a merge", "a number from 0 to 1",
+        metavar="SHARE", group="Some methods", agreed=True, ge=0, le=1,
     )  # fmt: skip
     disagreement_weight: float = option(
         0.0,

@@ -34,6 +34,8 @@ from p2p_tally.protocol.handshake import fields_digest, told_differences
         ({"mutual_cycle": 4, "mentor": "mlp:9"}, ["--mutual-cycle 4: the method tally does", "--mentor mlp:9: the"]),
         ({"mentor": "mlp:9", "method": "fedkd"}, []),
         ({"partners": 2, "method": "pame"}, ["--partners 2: the method pame does not read it; ignored"]),
+        ({"clusters": 8, "align": 0.2, "method": "dfedcad"}, []),
+        ({"factor_rank": 2, "method": "dfedcad"}, ["--factor-rank 2: the method dfedcad does not read it; ignored"]),
         ({"rho": 0.1}, ["--rho 0.1: the method tally does not read it; ignored"]),
         ({"links_used": 0.1, "steps_taken": 0.1, "method": "spod-gt"}, []),
         ({"coordinates_sent": 0.2, "links_used": 0.1, "method": "pame"}, []),

@@ -186,8 +186,9 @@ def check_attacks(federation: Federation, where: Place, classes: int | None = No
                 f"{text}: the method {federation.method} sends no answers; accepted are {_about_merges()}"
             )
         if kind.name == "copy" and method_of(federation).sends.by_class:
+            about = method_of(federation).sends.about
             raise ConfigError(
-                f"{text}: the method {federation.method} answers for classes, not for probes; accepted is flip"
+                f"{text}: the method {federation.method} answers for {about}, not for probes; accepted is flip"
             )
         if kind.about is About.PARAMETERS and not _merges(federation):
             raise ConfigError(f"{text}: nothing is merged; accepted is a method that merges, and --merge-every above 0")

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from p2p_tally.learning.exchanges.code import Layout
+
 
 class ByRows:
     """The module itself does not change; what it holds besides the parameters that train is the same for all rows."""
@@ -18,6 +20,11 @@ class ByRows:
         self._shapes = [shape for _, shape in parts]
         self._sizes = [shape.numel() for shape in self._shapes]
         self._call = torch.vmap(self._one, randomness="different")
+
+    @property
+    def layout(self) -> Layout:
+        """The shapes of the tensors of a row, in order."""
+        return tuple(tuple(shape) for shape in self._shapes)
 
     def __call__(self, rows: Tensor, x: Tensor) -> Tensor:
         """Logits [n, B, C] of rows of parameters [n, W] on inputs [n, B, ...], normalised."""

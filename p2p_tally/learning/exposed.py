@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from p2p_tally.errors import ConfigError
+from p2p_tally.learning.data import Examples
+from p2p_tally.learning.methods import Sends
 
 
 def outputs_of(model: nn.Module, *, features: bool) -> Callable[[Tensor], Tensor]:
@@ -35,6 +37,13 @@ def last_layer(model: nn.Module) -> nn.Linear:
             f"--model {type(model).__name__}: its features are asked for, and it has no linear layer that they go into"
         )
     return layers[-1]
+
+
+def row_width(sends: Sends, model: nn.Module, private: Examples) -> int:
+    """How many values a row of a ballot has, where that depends on the model or on the data; else 0."""
+    if sends is Sends.ANCHORS:
+        return private.take(torch.zeros(1, dtype=torch.int64))[0].numel()
+    return feature_width(model) if sends.features else 0
 
 
 def feature_width(model: nn.Module) -> int:

@@ -10,7 +10,7 @@ from p2p_tally.defence.rule import check_rule
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.member_changes import changes_members, member_epochs
-from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.schedule import sends_ballots
 from p2p_tally.topologies import Epochs, Topology, TopologyError, build
 
@@ -43,6 +43,11 @@ def check_graph(federation: Federation, topology: Topology | None) -> None:
         _check_ring(federation, topology)
     if topology is not None and federation.merge_every != 0:
         check_rule(federation.robust_merge, len(topology.members))
+    if method_of(federation).sends is Sends.ANCHORS and topology is not None and topology.varies:
+        raise ConfigError(
+            f"--topology {federation.topology}: the method {method_of(federation).name} sends its examples once, to "
+            "the neighbours of that round; accepted are graphs that stay"
+        )
     if topology is not None and topology.is_complete() and not topology.varies:
         return
     _check_fading(federation, topology)

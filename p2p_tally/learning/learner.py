@@ -23,7 +23,7 @@ from p2p_tally.learning.data import Augment, Examples, Normalise, batch_seed
 from p2p_tally.learning.data.probes import ProbePool
 from p2p_tally.learning.evaluation import Evaluation, evaluation_batch
 from p2p_tally.learning.exchanges.local_steps import LocalBatch
-from p2p_tally.learning.exposed import feature_width, outputs_of
+from p2p_tally.learning.exposed import outputs_of, row_width
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.late import Late
 from p2p_tally.learning.methods import method_of
@@ -35,7 +35,7 @@ from p2p_tally.learning.parameters import FlatParameters, joined
 from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.saved.file import model_bytes
 from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
-from p2p_tally.learning.state_parts import LATE, lacking_parts, not_carried_over, part_of
+from p2p_tally.learning.state_parts import LATE, SUBJECT, lacking_parts, not_carried_over, part_of
 from p2p_tally.learning.subjects import subject_of
 from p2p_tally.learning.voting.skew import local_loss
 from p2p_tally.learning.voting.voter import Voter
@@ -73,7 +73,7 @@ class Learner:
         self.normalise = normalise or (lambda x: x)
         self.augment = augment or (lambda x, _: x)
         self.model = model
-        self.features = feature_width(model) if self.method.sends.features else 0  # how many are sent for a class
+        self.features = row_width(self.method.sends, model, private)
         self._outputs = outputs_of(model, features=self.method.sends.features)
         self.parameters = FlatParameters(model, self.device)
         self.statistics = ProbeStatistics(model, probes, evaluation_batch, lambda x: self.normalise(x.to(self.device)))
@@ -91,7 +91,7 @@ class Learner:
         self.voter = Voter(federation, classes, self.device, exam)
         self._local_loss = local_loss(private, classes, federation.balance, self.device)
         self.batches = torch.Generator().manual_seed(batch_seed(federation.seed, name))
-        self._subject = subject_of(federation, probes, private, classes, self.batches)
+        self._subject = subject_of(federation, probes, private, classes, self.batches, self.normalise)
         self.late = Late() if federation.overlap else None
         self._seen: tuple[int, Tensor, Tensor | None] | None = None  # round, outputs and labels, from vote to distill
 
@@ -162,6 +162,7 @@ class Learner:
         if self._seen[0] != round or self.method.distils_merged:
             self._look(round)  # the model has changed since it voted
         (_, outputs, labels), self._seen = self._seen, None
+        self._subject.hear(answers)
         rows = self._subject.rows(self._target(answers, weights), labels) if channel.speaks else None
         loss = (self.method.loss or probe_loss(self.federation, self.method.weighs_disagreement))(
             outputs, labels, rows, channel.label, channel.consensus, self.classes
@@ -308,6 +309,7 @@ class Learner:
         if self.feedback is not None:
             state |= {f"feedback.{key}": value for key, value in self.feedback.state.items()}
         state |= {f"{LATE}{key}": value for key, value in (self.late.state if self.late else {}).items()}
+        state |= {f"{SUBJECT}{key}": value for key, value in self._subject.state.items()}
         return state | {f"voter.{key}": value for key, value in self.voter.state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> list[str]:
@@ -319,11 +321,13 @@ class Learner:
         own = self.state()
         lacking = lacking_parts(own.keys(), state, self.method.name)
         for key, tensor in own.items():
-            if key != "generator" and not key.startswith(("voter.", LATE)) and part_of(key) not in lacking:
+            if key != "generator" and not key.startswith(("voter.", LATE, SUBJECT)) and part_of(key) not in lacking:
                 tensor.copy_(state[key])
         if self.anchor is not None and "anchor" in lacking:
             self.anchor.copy_(self.parameters.vector)
         self.voter.restore({key: state[f"voter.{key}"] for key in self.voter.state if f"voter.{key}" in state})
+        if "subject" not in lacking:
+            self._subject.restore({key: state[f"{SUBJECT}{key}"] for key in self._subject.state})
         if self.feedback is not None:
             self.feedback.restored()
         self.batches.set_state(state["generator"])

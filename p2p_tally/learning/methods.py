@@ -20,6 +20,7 @@ from p2p_tally.ids import digest
 from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import Answer, histogram, mean_soft_label, mean_top_k
 from p2p_tally.learning.exchanges.clusters import CLUSTERED
+from p2p_tally.learning.exchanges.dfedcad import ALIGNING, aligned
 from p2p_tally.learning.exchanges.dfml import MUTUAL, mutual, peak, peak_answers
 from p2p_tally.learning.exchanges.dpfl import CHOOSING, greedy
 from p2p_tally.learning.exchanges.dspodfl import SPORADIC
@@ -38,6 +39,7 @@ from p2p_tally.learning.exchanges.low_rank import LOW_RANK
 from p2p_tally.learning.exchanges.pame import PARTIAL, of_the_pair
 from p2p_tally.learning.exchanges.spod_gt import TRACKING, tracker
 from p2p_tally.learning.knowledge.cronus import filtered_mean
+from p2p_tally.learning.knowledge.desa import by_name, drawn_to_anchors
 from p2p_tally.learning.knowledge.fd import mean_of_holders
 from p2p_tally.learning.knowledge.fedproto import centroids, features, pulled_to_centroids
 from p2p_tally.learning.merging import MergeStep, outer_nesterov, replace
@@ -64,15 +66,24 @@ class Sends(StrEnum):
     SOFT_BY_CLASS = "soft-by-class"  # for each class: how many own examples, and their mean probabilities
     FEATURES_BY_CLASS = "features-by-class"  # for each class: how many own examples, and their mean features
 
+    ANCHORS = "anchors"  # once examples that the peer made, then the probabilities of all C classes for each of them
+
     @property
     def by_class(self) -> bool:
-        """Whether it is about the classes, by own examples, and not about probes: see subjects.py."""
-        return self in (Sends.SOFT_BY_CLASS, Sends.FEATURES_BY_CLASS)
+        """Whether it is about what a peer has of its own, its classes or its anchors, not about probes: subjects.py."""
+        return self in (Sends.SOFT_BY_CLASS, Sends.FEATURES_BY_CLASS, Sends.ANCHORS)
+
+    @property
+    def about(self) -> str:
+        """What answers are for, as a user reads it."""
+        if self is Sends.ANCHORS:
+            return "its own examples"
+        return "classes" if self.by_class else "probes"
 
     @property
     def features(self) -> bool:
         """Whether the model must say what goes into its last layer: see exposed.py."""
-        return self is Sends.FEATURES_BY_CLASS
+        return self in (Sends.FEATURES_BY_CLASS, Sends.ANCHORS)
 
 
 def _shown(default: str) -> Any:
@@ -223,6 +234,11 @@ METHODS: dict[str, Method] = {
             learns_from_probes=True, waits=True, merge_every=0,
         ),
         Method(
+            "desa", "DeSA: peers make examples after their own, and teach each other on them", colour="#44BB99",
+            sends=Sends.ANCHORS, answer=soft_labels, target=by_name, loss=drawn_to_anchors,
+            learns_from_probes=True, waits=True, merge_every=0,
+        ),
+        Method(
             "diloco", "the mean parameter change drives an outer Nesterov step", colour="#009E73",
             merge_step=outer_nesterov, common_start=True,
         ),
@@ -259,6 +275,10 @@ METHODS: dict[str, Method] = {
             colour="#5E4FA2", merge_every=1, merge_step=clusters, second=of_the_same_kind, exchange=SOFT_CLUSTERS,
             local_gradient=gradient_of_the_cluster, answering=mixture_answers,
         ),
+        Method(
+            "dfedcad", "DFedCAD: clustered models, weighed by the distance of their centroids", colour="#7755AA",
+            merge_every=1, exchange=ALIGNING,
+        ),
     )
 }  # fmt: skip
 _BUILT_IN.update(METHODS)
@@ -291,6 +311,7 @@ READERS: dict[str, Callable[[Method], bool]] = {
     "coordinates_sent": lambda method: method.exchange is not None and method.exchange.places is of_the_pair,
     "clusters": lambda method: method.exchange is not None and method.exchange.code is CLUSTERED,
     "factor_rank": lambda method: method.exchange is not None and method.exchange.code is LOW_RANK,
+    "align": lambda method: method.exchange is not None and method.exchange.takes is aligned,
     "robust_soft": lambda method: method.sends in (Sends.SOFT, Sends.TOP_K),
     "exam": lambda method: method.sends is not Sends.NOTHING,  # by class it is refused
     "inverse_agreement": lambda method: method.target is histogram,

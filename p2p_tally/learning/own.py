@@ -13,6 +13,7 @@ from p2p_tally.config import Federation
 from p2p_tally.ids import derive_seed
 from p2p_tally.learning.by_rows import ByRows
 from p2p_tally.learning.data import Examples
+from p2p_tally.learning.exchanges.code import Layout
 from p2p_tally.learning.norms import training_mode
 from p2p_tally.learning.voting.skew import class_counts
 
@@ -58,6 +59,11 @@ class Own:
         settings = self._federation
         draw = torch.Generator().manual_seed(derive_seed(settings.seed, self._name, *purpose))
         return self._taken(torch.randint(len(self._examples), (settings.batch,), generator=draw))
+
+    @property
+    def layout(self) -> Layout:
+        """The shapes of the model's tensors, in the order of a vector of parameters."""
+        return self._models.layout
 
     @cached_property
     def log_shares(self) -> Tensor:

@@ -1,6 +1,7 @@
 """From a federation's options to what its nodes learn from: shards, probes, test set, and a learner for each node."""
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -235,7 +236,10 @@ def make_second(task: Task, name: NodeName, rank: int) -> nn.Module | None:
 
 def features_of(task: Task) -> int:
     """How many features the models have, where the method sends them; else 0. A ConfigError where they differ."""
-    if not method_of(task.federation).sends.features:
+    sends = method_of(task.federation).sends
+    if sends is Sends.ANCHORS:  # what is sent are inputs
+        return math.prod(task.input_shape)
+    if not sends.features:
         return 0
     names = ranked_names(task.federation.nodes)
     held = [ranks[0] for ranks in holders(task.federation).values()]

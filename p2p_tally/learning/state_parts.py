@@ -15,9 +15,11 @@ PARTS = {
     "outer": "the merge rule's state",
     "feedback": "error feedback of coded merges",
     "late": "what was heard and merged for the next round",
+    "subject": "what peers were told of each other's examples",
     "voter": "what was known of the voters",
 }
 LATE = "late."
+SUBJECT = "subject."
 
 
 def part_of(key: str) -> str:

@@ -1,9 +1,10 @@
-"""What the answers of a round are about: its probes, or the classes, by a peer's own examples.
+"""What the answers of a round are about: its probes, or the classes, by a peer's own examples, or anchors (anchors.py).
 
 A subject says which examples a peer looks at, what it sends of its answers for them, and which row of the target each
 of them is taught by. The learner has one; `runner/stacked/subjects.py` has those of many peers at once. P examples.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor
 
 from p2p_tally.config import Federation
+from p2p_tally.learning.anchors import Anchors
 from p2p_tally.learning.consensus import Answer
-from p2p_tally.learning.data import Examples
+from p2p_tally.learning.data import Examples, Normalise
 from p2p_tally.learning.data.probes import ProbePool
-from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.methods import Sends, method_of
 
 
 class Subject(Protocol):
@@ -34,8 +36,33 @@ class Subject(Protocol):
         """The row of the target that each example is taught by [P, C]."""
         ...
 
+    def hear(self, answers: Sequence[Answer]) -> None:
+        """All answers of a round, own included."""
+        ...
 
-class Probes:
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """What it keeps from one round to the next."""
+        ...
+
+    def restore(self, state: dict[str, Tensor]) -> None: ...
+
+
+class Stateless:
+    """What a subject has that keeps nothing."""
+
+    def hear(self, answers: Sequence[Answer]) -> None:
+        pass
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        pass
+
+
+class Probes(Stateless):
     """The public probes, the same at every peer: an answer for each, and a row of the target for each."""
 
     def __init__(self, pool: ProbePool) -> None:
@@ -54,7 +81,7 @@ class Probes:
         return target
 
 
-class OwnClasses:
+class OwnClasses(Stateless):
     """The classes: the answer is a mean for each, over as many of the peer's own examples as others look at probes. An
     example is taught by the row of its label."""
 
@@ -93,10 +120,17 @@ def class_means(given: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarr
 
 
 def subject_of(
-    federation: Federation, probes: ProbePool, private: Examples, classes: int, draw: torch.Generator
+    federation: Federation,
+    probes: ProbePool,
+    private: Examples,
+    classes: int,
+    draw: torch.Generator,
+    normalise: Normalise,
 ) -> Subject:
     """What the answers of a peer are about."""
     sends = method_of(federation).sends
+    if sends is Sends.ANCHORS:
+        return Anchors(federation, private, classes, draw, normalise)
     if sends.by_class:
         return OwnClasses(private, federation.probes_per_round, classes, draw, features=sends.features)
     return Probes(probes)

@@ -24,15 +24,17 @@ def ballot_form(federation: Federation) -> Form | None:
         Sends.SOFT: "soft",
         Sends.SOFT_BY_CLASS: "soft-by-class",
         Sends.FEATURES_BY_CLASS: "features-by-class",
+        Sends.ANCHORS: "anchors",
     }
     return forms.get(method_of(federation).sends)
 
 
 def ballot_format(federation: Federation, votes: int, classes: int, features: int = 0) -> BallotFormat:
     """The format of a ballot with this many votes; or with a row for each class, where answers are about classes.
-    `features`: how many the model has, where they are sent."""
+    `features`: how many the model has, where they are sent; or how many values an input has, where examples are."""
     form = ballot_form(federation) or "byte"
-    rows = classes if method_of(federation).sends.by_class else votes
+    sends = method_of(federation).sends
+    rows = federation.probes_per_round if sends is Sends.ANCHORS else classes if sends.by_class else votes
     ballots = BallotFormat(
         form, rows, classes, federation.top_k, federation.soft_precision, bool(federation.abstain), features
     )

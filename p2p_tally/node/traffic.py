@@ -155,10 +155,11 @@ class Traffic:
         """
         federation = self.federation
         warmup = federation.warmup if isinstance(federation.warmup, int) else 0
-        formats = merge_formats(federation)
+        formats, length = merge_formats(federation), self.ballots.first
         for r in range(1, federation.rounds + 1):
             speaks = channel(federation, r, warmup).speaks and uses_votes(federation, r)
-            votes = [(Vote(r, bytes(self.ballots.largest)), self.everyone)] if speaks else []
+            votes = [(Vote(r, bytes(length)), self.everyone)] if speaks else []
+            length = self.ballots.later if speaks else length
             yield Planned(r, votes, next(formats) if merges(federation, r) else None)
 
     @cached_property

@@ -12,13 +12,14 @@ import numpy as np
 from p2p_tally.errors import BallotError
 from p2p_tally.protocol.abstaining import decode_abstaining, encode_abstaining, largest_abstaining
 from p2p_tally.protocol.aligned import from_bytes, to_bytes
+from p2p_tally.protocol.anchor_ballots import answers_size, examples_size, read_anchors, write_anchors
 from p2p_tally.protocol.class_tables import read_table, table_size, write_table
 from p2p_tally.protocol.coded_lengths import coded_lengths
 from p2p_tally.protocol.coding import decode_coded, encode_coded
 from p2p_tally.protocol.packed import decode_packed, encode_packed, packed_size, vote_width
 from p2p_tally.protocol.probabilities import Precision, read, rounded, width, write
 
-Form = Literal["byte", "packed", "coded", "top-k", "soft", "soft-by-class", "features-by-class"]
+Form = Literal["byte", "packed", "coded", "top-k", "soft", "soft-by-class", "features-by-class", "anchors"]
 Answer = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 
@@ -38,7 +39,7 @@ class BallotFormat:
     k: int = 1
     precision: Precision = "float32"  # of the probabilities
     abstains: bool = False  # a vote may be C: no opinion
-    features: int = 0  # how many each class has
+    features: int = 0  # how many values a row has: features of a class, or the input of an example
 
     @property
     def symbols(self) -> int:
@@ -67,6 +68,18 @@ class BallotFormat:
                 return table_size(self.count, self.classes)
             case "features-by-class":
                 return table_size(self.count, self.features)
+            case "anchors":
+                return max(self.first, self.later)
+
+    @property
+    def first(self) -> int:
+        """The length of a node's first ballot, where that differs: it has the examples that the others are about."""
+        return examples_size(self.count, self.features) if self.form == "anchors" else self.largest
+
+    @property
+    def later(self) -> int:
+        """The length of its others."""
+        return answers_size(self.count, self.classes) if self.form == "anchors" else self.largest
 
     @property
     def needs_labels(self) -> bool:
@@ -90,6 +103,8 @@ class BallotFormat:
                 return write(answer, self.precision)
             case "soft-by-class" | "features-by-class":
                 return write_table(answer)
+            case "anchors":
+                return write_anchors(answer, self.classes)
             case "packed":
                 return encode_packed(answer, self.symbols)
             case "coded" if self.abstains:
@@ -113,6 +128,8 @@ class BallotFormat:
             if self.abstains:
                 return decode_abstaining(ballot, self.count, self.classes, labels)
             return decode_coded(ballot, self.count, self.classes, labels)
+        if self.form == "anchors":
+            return read_anchors(ballot, self.count, self.classes, self.features)
         if len(ballot) != self.largest:
             raise BallotError(f"{len(ballot)} bytes instead of {self.largest}", reason="ballot-length")
         match self.form:

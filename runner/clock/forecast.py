@@ -24,7 +24,7 @@ def forecast(federation: Federation, votes_per_round: int, classes: int, paramet
     readings = []
     for r, said, merge in traffic.planned():
         # Rounds of the same graph that do the same send the same.
-        alike = topology.phase(r), bool(said), merge, topology.newcomers(r), r.bit_length()
+        alike = topology.phase(r), tuple(vote.payload for vote, _ in said), merge, topology.newcomers(r), r.bit_length()
         if alike not in tables:
             tables[alike] = table_of(flows(traffic, r, said, merge))
         sent: Messages = tables[alike]

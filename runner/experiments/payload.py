@@ -59,16 +59,17 @@ def cell_bytes(cell: Cell) -> CellBytes:
         raise ConfigError(f"cell {cell.name}: {error}") from None
 
     warmup = federation.warmup if isinstance(federation.warmup, int) else 0
-    ballot = ballots.largest if sends_ballots(federation) else 0
+    ballot = ballots.later if sends_ballots(federation) else 0
     voted = 0 if method_of(federation).distils_merged else max(0, federation.rounds - warmup)
     merged = sum(merges(federation, r) for r in range(1, federation.rounds + 1))
+    extra = ballots.first - ballots.later if ballot and voted else 0
     others = federation.nodes - 1
     merge = 4 * facts.parameters * (2 if cell.accounting == "star" else others)
     return CellBytes(
         name=cell.name,
         accounting=cell.accounting,
         bytes_per_probe=ballot / votes,
-        payload_bytes=others * ballot * voted + merge * merged,
+        payload_bytes=others * (ballot * voted + extra) + merge * merged,
         sent_bytes=whole(
             _sent(Traffic(federation, topology, ballots, facts.parameters, facts.layout)) / federation.nodes
         ),
@@ -80,7 +81,7 @@ def _sent(traffic: Traffic) -> int:
     known: dict[object, int] = {}
     total = 0
     for r, said, merge in traffic.planned():
-        alike = traffic.alike(r), bool(said), merge, traffic.topology.newcomers(r)
+        alike = traffic.alike(r), tuple(vote.payload for vote, _ in said), merge, traffic.topology.newcomers(r)
         if alike not in known:
             known[alike] = payload(traffic.round(r, said, merge))
         total += known[alike]

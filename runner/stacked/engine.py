@@ -18,7 +18,7 @@ from torch import Tensor
 from p2p_tally.ids import derive_seed, ranked_names
 from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.methods import Sends, method_of
 from p2p_tally.learning.overlap import uses_votes
 from p2p_tally.learning.schedule import (
     begin_alike,
@@ -66,7 +66,7 @@ SMALL_MODEL = 1 << 20
 
 def is_faster(task: Task) -> bool:
     """Whether to stack these peers rather than run them one by one."""
-    if task.federation.nodes < FASTER_FROM:
+    if task.federation.nodes < FASTER_FROM or method_of(task.federation).sends is Sends.ANCHORS:
         return False
     names = ranked_names(task.federation.nodes)
     models = (make_model(task, names[ranks[0]], ranks[0]) for ranks in holders(task.federation).values())

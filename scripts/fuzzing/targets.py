@@ -139,6 +139,12 @@ def _answers(form: BallotFormat, labels: np.ndarray | None = None) -> list[bytes
         elif form.form == "top-k":
             order = np.argsort(np.random.default_rng(seed).random((COUNT, form.classes)), axis=1)[:, : form.k]
             found.append(form.encode((order, _rows(seed, form.k))))
+        elif form.form == "anchors" and seed % 2:
+            names = np.full((COUNT, 1), form.classes + seed, np.float32)
+            found.append(form.encode(np.concatenate([names, _rows(seed, form.classes)], 1)))
+        elif form.form == "anchors":
+            labels = (np.arange(COUNT) % form.classes).astype(np.float32)[:, None]
+            found.append(form.encode(np.concatenate([labels, _rows(seed, form.features)], 1)))
         elif form.form.endswith("by-class"):
             counts = np.full((COUNT, 1), seed + 1, np.float32)
             found.append(form.encode(np.concatenate([counts, _rows(seed, form.features or form.classes)], 1)))
@@ -163,6 +169,7 @@ BALLOTS = {
     "soft-int8": BallotFormat("soft", COUNT, CLASSES, 1, "int8"),
     "soft-by-class": BallotFormat("soft-by-class", COUNT, CLASSES),
     "features-by-class": BallotFormat("features-by-class", COUNT, CLASSES, features=12),
+    "anchors": BallotFormat("anchors", COUNT, CLASSES, features=12),
 }
 
 

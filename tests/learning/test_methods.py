@@ -14,7 +14,7 @@ from p2p_tally.learning.answers import votes
 from p2p_tally.learning.consensus import histogram
 from p2p_tally.learning.methods import METHODS, Method, Sends, method_of
 
-KNOWLEDGE = {"cronus", "fd", "fedproto"}  # learning/knowledge/
+KNOWLEDGE = {"cronus", "fd", "fedproto", "desa"}  # learning/knowledge/
 
 
 def test_the_options_name_exactly_the_rows_of_the_table() -> None:
@@ -30,7 +30,7 @@ def test_what_only_some_methods_do() -> None:
     assert those("distils_merged") == {"feddf"}
     assert those("common_start") == {"diloco", "spod-gt", "fedkd"}
     assert those("weighs_disagreement") == {"tally"}
-    assert those("exchange") == {"dspodfl", "pame", "spod-gt", "dpfl", "dfml", "fedkd", "fedspd"}
+    assert those("exchange") == {"dspodfl", "pame", "spod-gt", "dpfl", "dfml", "fedkd", "fedspd", "dfedcad"}
     assert those("local_gradient") == {"gflat", "fedkd", "fedspd"}
     assert those("second") == {"fedkd", "fedspd"}
     assert those("answering") == {"dfml", "fedspd"}

@@ -209,9 +209,10 @@ def test_which_rounds_merge() -> None:
 
 def test_merges_unless_told_otherwise() -> None:
     found = {method: resolved(method=method).merge_every for method in METHODS}
-    seldom = ("local", "no-consensus", "fedct", "dsfl", "idkd", "cronus", "fd", "fedproto")
+    seldom = ("local", "no-consensus", "fedct", "dsfl", "idkd", "cronus", "fd", "fedproto", "desa")
     expected = dict.fromkeys(seldom, 0) | {"feddf": 1}
-    expected |= dict.fromkeys(("gflat", "dspodfl", "pame", "spod-gt", "dpfl", "dfml", "fedkd", "fedspd"), 1)
+    every_round = ("gflat", "dspodfl", "pame", "spod-gt", "dpfl", "dfml", "fedkd", "fedspd", "dfedcad")
+    expected |= dict.fromkeys(every_round, 1)
     assert found == {method: expected.get(method, 50) for method in METHODS}
 
 

@@ -31,3 +31,18 @@ async def test_the_bits_and_the_bytes(options: dict[str, object], ballot: int, t
     assert sent == 6 * neighbours * ballot  # of eight rounds two are the warm-up
     cell = Cell("one", federation, ByteFacts(classes=10, parameters=PARAMETERS, features=64), "mesh")
     assert cell_bytes(cell).sent_bytes == sent
+
+
+@pytest.mark.parametrize(
+    "options", [{"nodes": 5, "topology": "mesh"}, {"topology": "ring", "model": "mlp:8,mlp:16"}], ids=str
+)
+async def test_anchors_travel_once(options: dict[str, object], tmp_path: Path) -> None:
+    """Of six ballots the first has 16 examples of 64 values and a label, the others a name and 16 rows of 10."""
+    federation = small(method="desa", merge_every=0, eval_every=8, **options)
+    daemons = await run_as_simulated(federation, tmp_path)
+    sent = sum(daemon.node.ledger.total_sent().payload for daemon in daemons) / len(daemons)
+    neighbours = federation.nodes - 1 if federation.topology == "mesh" else 2
+    assert sent == neighbours * (4 * 16 * 65 + 5 * 4 * (1 + 160))
+    cell = Cell("one", federation, ByteFacts(classes=10, parameters=PARAMETERS, features=64), "mesh")
+    assert cell_bytes(cell).sent_bytes == sent
+    assert cell_bytes(cell).payload_bytes == (federation.nodes - 1) * (4 * 16 * 65 + 5 * 4 * (1 + 160))

@@ -39,6 +39,8 @@ async def test_same_bits_and_same_bytes(
         ("dfml", {"topology": "ring", "mutual_cycle": 4}),
         ("fedspd", {"topology": "ring", "partition": "dirichlet:0.1"}),
         ("fedkd", {"topology": "mesh", "mentor": "mlp:24"}),
+        ("dfedcad", {"topology": "mesh"}),
+        ("dfedcad", {"topology": "gossip", "degree": 4, "clusters": 3, "robust_merge": "clip"}),
         ("spod-gt", {"topology": "mesh"}),
         ("spod-gt", {"topology": "gossip", "degree": 4}),
     ],

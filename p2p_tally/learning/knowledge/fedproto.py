@@ -3,7 +3,7 @@
 Tan, Long, Liu, Zhou, Lu, Jiang, Zhang, "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI
 2022, section 4: a prototype is the mean of what the layers before the last make of the examples of a class; prototypes
 are averaged by the numbers of examples; the features of an example are pulled to the prototype of its class. What is
-simpler here, and why it is not called DFedCAD: docs/methods.md.
+simpler here: docs/methods.md.
 """
 
 from collections.abc import Sequence

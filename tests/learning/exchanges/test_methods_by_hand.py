@@ -10,6 +10,7 @@ from torch import Tensor
 
 from p2p_tally.config import Federation
 from p2p_tally.learning.data import Arrays
+from p2p_tally.learning.exchanges.dfedcad import aligned, nearness, soft_centroids
 from p2p_tally.learning.exchanges.dpfl import greedy
 from p2p_tally.learning.exchanges.dspodfl import SPORADIC
 from p2p_tally.learning.exchanges.exchange import Exchange, Heard
@@ -31,7 +32,9 @@ def over(pairs: set[tuple[int, int]], exchange: Exchange) -> Exchange:
 def merged(exchange: Exchange, graph: str, rows: list[list[float]], **options: Any) -> list[list[float]]:
     names = [f"node-{rank}" for rank in range(len(rows))]
     settings = OFF.model_copy(update=options)
-    result: list[list[float]] = mixed_by_method(torch.tensor(rows), exchange, settings, build(graph, names), 1).tolist()
+    found = mixed_by_method(torch.tensor(rows), exchange, settings, build(graph, names), 1)
+    assert found is not None
+    result: list[list[float]] = found.tolist()
     return result
 
 
@@ -205,3 +208,49 @@ def test_own_loss_is_that_of_ones_own_examples_and_leaves_the_model_alone() -> N
     loss = Own("node-0", Federation(), model, examples, lambda x: x, 2, {})
     assert loss(torch.tensor([0.0, 1.0])) == pytest.approx((np.log(1 + np.e) + np.log(1 + 1 / np.e)) / 2)
     assert torch.equal(model.weight, before) and model.training
+
+
+# --- DFedCAD
+
+
+def of_two_values() -> Own:
+    """A peer whose model is one tensor of two values."""
+    model = torch.nn.Linear(1, 2, bias=False)
+    return Own("node-0", Federation(), model, Arrays(torch.ones(1, 1), torch.tensor([0])), lambda x: x, 2, {})
+
+
+def test_dfedcad_weighs_neighbours_by_the_distance_of_their_centroids() -> None:
+    """A tensor of two values, two clusters: the centroids are the values. Own (0, 2), neighbours (1, 3) and (4, 4):
+    root mean squares 1 and sqrt((16 + 4) / 2) = 3.162, with mean 2.081. The weights are as exp(-0.481) to
+    exp(-1.519), 0.7386 and 0.2614: the mean of the neighbours is (1.784, 3.261), and of all three, where these count
+    twice, (1.189, 2.841)."""
+    rows = torch.tensor([[0.0, 2.0], [1.0, 3.0], [4.0, 4.0]])
+    found = aligned(rows, of_two_values(), Federation(clusters=2, align=0.0))
+    torch.testing.assert_close(found, torch.tensor([1.1894, 2.8409]), atol=2e-4, rtol=0)
+
+
+def test_dfedcad_of_neighbours_that_are_as_far_is_the_plain_mean() -> None:
+    rows = torch.tensor([[0.0, 2.0], [1.0, 3.0], [-1.0, 1.0]])
+    assert aligned(rows, of_two_values(), Federation(clusters=2, align=0.0)).tolist() == [0.0, 2.0]
+    assert aligned(rows[:1], of_two_values(), Federation(clusters=2)).tolist() == [0.0, 2.0]  # nobody heard
+    same = torch.tensor([[1.0, 2.0]] * 3)
+    assert aligned(same, of_two_values(), Federation(clusters=2, align=0.0)).tolist() == [1.0, 2.0]
+
+
+def test_dfedcad_counts_a_tensor_by_its_values() -> None:
+    """Centroids of a tensor of three values are 1 apart, of one of one value 5: the mean square is (3 + 25) / 4 = 7.
+    The other neighbour has 5 and 1 there: (75 + 1) / 4 = 19. The weights are as exp(-sqrt(7)) to exp(-sqrt(19)) by the
+    mean 3.502: 0.6199."""
+    first, second = np.array([[0.0], [1.0], [5.0]]), np.array([[0.0], [5.0], [1.0]])
+    assert nearness([first, second], [3, 1]) == pytest.approx([0.6199, 0.3801], abs=1e-4)
+
+
+def test_dfedcad_draws_values_to_their_soft_centroids() -> None:
+    """Centroids 0 and 2, so a gap of 2. Between them a value stays; 0.5 has the weights exp(-1/16) and exp(-9/16), or
+    0.6225 and 0.3775: it is drawn to 0.755. With --align 0.5 it becomes 0.6275. Far from all the nearest draws."""
+    drawn = soft_centroids(np.array([1.0, 0.5, 40.0]), np.array([0.0, 2.0]))
+    assert drawn == pytest.approx([1.0, 0.7551, 2.0], abs=1e-4)
+    assert soft_centroids(np.array([1.0, 0.5]), np.array([3.0, 3.0])).tolist() == [3.0, 3.0]
+    rows = torch.tensor([[0.5, 1.5], [0.5, 1.5]])  # the soft centroids of 0.5 and 1.5 are 0.7689 and 1.2311
+    found = aligned(rows, of_two_values(), Federation(clusters=2, align=0.5))
+    torch.testing.assert_close(found, torch.tensor([0.6345, 1.3655]), atol=2e-4, rtol=0)

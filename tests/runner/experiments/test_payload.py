@@ -130,6 +130,7 @@ def test_what_rounded_probabilities_send() -> None:
         {"method": "dfml", "topology": "star"},
         {"method": "fedspd", "topology": "star", "merge_every": 2},
         {"method": "fedkd", "topology": "ring", "mentor": "mlp:9", "factor_rank": 3},  # which never travels
+        {"method": "dfedcad", "topology": "star", "clusters": 5},
     ],
     ids=str,
 )

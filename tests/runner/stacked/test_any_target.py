@@ -77,7 +77,7 @@ def test_answers_are_cut_up_by_peer_as_they_are_heard() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_rows_of_the_paper_have_batched_code(name: str) -> None:
-    others = ("fedct", "dsfl", "idkd", "cronus", "fd", "fedproto")
+    others = ("fedct", "dsfl", "idkd", "cronus", "fd", "fedproto", "desa")
     assert is_batched(METHODS[name], Federation()) == (name not in others)
     assert not is_batched(METHODS[name], Federation(tally_weights="reliability"))
 

@@ -126,6 +126,7 @@ def test_a_sparse_graph_agrees(method: str) -> None:
         {"method": "dfml", "model": "cnn:4x1", "nodes": 3, "rounds": 4, "merge_every": 1},
         {"method": "fedspd", "topology": "star", "merge_every": 2, "rounds": 10, "attack": "selfish:1"},
         {"method": "fedkd", "topology": "ring", "mentor": "cnn:4x1", "model": "mlp:16", "rounds": 8},
+        {"method": "dfedcad", "topology": "ring", "merge_every": 5},
         {"method": "rcfd", "top_k": 1},
         {"ballot": "coded", "topology": "gossip", "nodes": 6},
         {"ballot": "packed", "topology": "matchings"},
