@@ -41,7 +41,7 @@ def among_honest() -> float:
 async def test_one_member_of_six_cannot_spoil_a_merge(kind: str, tmp_path: Path) -> None:
     honest = await asyncio.to_thread(among_honest)
     daemons = make_daemons(FEDERATION, tmp_path, barrier_timeout=2, checkpoint_every=0)
-    make_rogue(daemons[LIAR], kind)
+    make_rogue(daemons[LIAR].node, kind)
     others = [daemon for daemon in daemons if daemon is not daemons[LIAR]]
     lying = asyncio.create_task(daemons[LIAR].run())
     await run_all(others, 60)
