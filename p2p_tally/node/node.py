@@ -99,7 +99,7 @@ class Node:
         signed = None if lists is None else members_digest(topology)
         peers = Peers(
             name, step.roster, outbox, step.gather, step.inbox.refuse, step.attendance.least, signed, step.merges_with,
-            deadlines.timeout,
+            deadlines.timeout, lambda: step.waits.arriving,
         )  # fmt: skip
         outer = OuterState(learner.handed_over(), self.position)
         exchange = make_exchange(self.federation, topology, peers, learner.feedback, outer)

@@ -1,13 +1,9 @@
 """One member of six lies in every merge: the others all merge, to one model, within two deadlines. In virtual time."""
 
-import numpy as np
 import pytest
 from conftest import small
-from rogue import KINDS, LIAR, nothing, shards
+from rogue import KINDS
 from rogue_time import Played, play_in_memory
-
-from p2p_tally.ids import NodeName
-from p2p_tally.protocol.messages import Message, Shard, Stage
 
 FEDERATION = small(nodes=6, rounds=2, warmup=0, merge_every=1, eval_every=2, local_steps=1, batch=4)
 WHOLE = 4 * 4810  # bytes of a model

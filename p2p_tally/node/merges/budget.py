@@ -16,6 +16,9 @@ from p2p_tally.protocol.barrier import RUNS_HELD_AHEAD
 FIRST, LATER = 1.0, 1 / 24
 # Deadlines that every wait has, for what is slow but comes; and by how much each has more.
 LEAST, MORE = 1 / 8, 1 / 96
+# By how many deadlines at most a member is awaited longer that says that it waits too. Where runs take long it may
+# still receive some; where they do not it gets no more time by that.
+HEEDED = 2.0
 
 
 class Budget:
@@ -24,7 +27,8 @@ class Budget:
     def __init__(self, deadline: Callable[[], float | None]) -> None:
         """`deadline`: the present one, in seconds."""
         self._deadline = deadline
-        self._started = self.clock()
+        self._started = asyncio.get_running_loop().time()
+        self._given_back = 0.0
         self._step = 0
 
     def next(self) -> Leeway:
@@ -33,23 +37,19 @@ class Budget:
         return self.now()
 
     def now(self, later: int = 0, runs_ahead: int = RUNS_HELD_AHEAD) -> Leeway:
-        """For another wait of the same step, or of so many steps later. Who says that it waits too gets no more time by
-        that."""
+        """For another wait of the same step, or of so many steps later."""
         deadline, step = self._deadline(), self._step + later
         if not deadline:
             return USUAL._replace(runs_ahead=runs_ahead)
-        passed = (self.clock() - self._started) / deadline
-        return Leeway(max(FIRST + LATER * step - passed, LEAST + MORE * step), 0.0, runs_ahead)
+        passed = (asyncio.get_running_loop().time() - self._started - self._given_back) / deadline
+        share = max(FIRST + LATER * step - passed, LEAST + MORE * step)
+        return Leeway(share, min(HEEDED, self._given_back / deadline), runs_ahead)
 
     def seconds(self) -> float | None:
         """How long a wait of this step is."""
         deadline = self._deadline()
         return None if deadline is None else deadline * self.now().share
 
-    def clock(self) -> float:
-        """The time, in seconds."""
-        return asyncio.get_running_loop().time()
-
-    def give_back(self, since: float) -> None:
-        """Do not count the time since then. Runs of parameters take as long as a link needs for them."""
-        self._started += self.clock() - since
+    def give_back(self, seconds: float) -> None:
+        """So long bytes of runs kept coming: they take as long as a link needs for them, and that is not counted."""
+        self._given_back += seconds

@@ -64,6 +64,7 @@ class Peers(NamedTuple):
     members: Callable[[int], bytes] | None = None  # digest of the members of a round, where there is a members' list
     merges_with: Callable[[NodeName], bool] = lambda _: True  # False: this node does not merge with that peer
     deadline: Callable[[], float | None] = lambda: None  # seconds; None: there are no deadlines
+    arriving: Callable[[], float] = lambda: 0.0  # seconds of the last wait in which bytes of those awaited kept coming
 
 
 def members_digest(topology: Topology) -> Callable[[int], bytes]:

@@ -163,11 +163,10 @@ class Try:
         return hashlib.sha256(b"".join(self.digests)).digest()[:DIGEST] if len(whole) == len(circle.names) else REFUSED
 
     async def _collect(self, stage: Stage, part: int, owed: dict[NodeName, slice]) -> dict[NodeName, np.ndarray]:
-        budget, later = self._circle.budget, int(stage is Stage.GATHER)
-        since = budget.clock()
-        parts = await self._exchanged.collect(stage, part, owed, self._own.read, budget.now(later))
-        if len(parts) == len(owed):
-            budget.give_back(since)
+        budget = self._circle.budget
+        leeway = budget.now(later=int(stage is Stage.GATHER))
+        parts = await self._exchanged.collect(stage, part, owed, self._own.read, leeway)
+        budget.give_back(self._circle.peers.arriving())
         return parts
 
     def _judged(self, parts: dict[NodeName, np.ndarray]) -> list[NodeName]:

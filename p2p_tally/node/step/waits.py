@@ -80,6 +80,7 @@ class Waits:
         self._heeded_until = math.inf
         self._alive: dict[NodeName, float] = {}
         self._lateness = Lateness()
+        self.arriving = 0.0  # seconds of the last wait in which bytes of those awaited kept coming
         self._bounds_slow = bounds_slow
         self._scored: float | None = None  # until when the scores know of time
 
@@ -98,7 +99,7 @@ class Waits:
         awaited = self._awaited(stage, place[0], accepted)  # asked first: opening takes what came early
         if self._pausing is not None:
             awaited = list(set(awaited).difference(self._pausing(place[0], awaited)))
-        self._started, self._timeout = asyncio.get_running_loop().time(), seconds
+        self._started, self._timeout, self.arriving = asyncio.get_running_loop().time(), seconds, 0.0
         self._heeded_until = self._started + (math.inf if seconds is None else leeway.heeded * seconds)
         self._barrier.open(stage, place, accepted, awaited, leeway.runs_ahead)
         try:
@@ -148,6 +149,7 @@ class Waits:
         self.pass_time()
         self._alive = {}
         deadline, reminder = started + seconds, started + seconds / 2
+        looked, came = started, True
         arriving = StillArriving(
             self._bytes_received,
             self._roster,
@@ -156,7 +158,11 @@ class Waits:
         )
         while not await self._fill(min(deadline, reminder)):
             now = clock()
-            self._alive.update(dict.fromkeys(filter(arriving.progressed, self._barrier.missing), now))
+            progressed = list(filter(arriving.progressed, self._barrier.missing))
+            self._alive.update(dict.fromkeys(progressed, now))
+            came = bool(progressed)
+            self.arriving += (now - looked) * came
+            looked = now
             if now >= reminder:
                 reminder = now + seconds / 2
                 self._say_waiting(round, stage)
@@ -168,6 +174,7 @@ class Waits:
                     log.warning("waited %.1f s in vain for %s", waited, names, extra={"event": "missed"})
                 self._give_up(late, round, stage)
                 deadline = min((end for end in until.values() if end > now), default=now)
+        self.arriving += (clock() - looked) * came
 
     def _end_for(self, peer: NodeName, seconds: float) -> float:
         """When the wait for this peer ends."""
