@@ -13,6 +13,7 @@ As all_reduce.py, with a rule in place of the mean, and more:
 Nothing outside changes before the result is adopted.
 """
 
+import asyncio
 import hashlib
 import logging
 import math
@@ -125,6 +126,7 @@ class Try:
         self._segments = dict(zip(circle.names, segments(len(own), len(circle.names)), strict=True))
         self._cut = {member: runs(whole) for member, whole in self._segments.items()}
         self._longest = max(map(len, self._cut.values()))
+        self._first = attempt * (self._longest + 2)  # the first part of this try
         self.digests: list[bytes] = []  # of the segments, when they have come
         # Of the runs that this member summed: whose contributions count.
         self._counted: list[set[int]] = []
@@ -135,15 +137,14 @@ class Try:
         circle, own, name = self._circle, self._own, self._circle.peers.name
         mine, givers, owners = self._cut[name], circle.others, circle.others
         digests = {member: hashlib.sha256() for member in circle.names}
-        first = self._attempt * (self._longest + 2)
         circle.budget.next()
         for step in range(self._longest + 2):
             sent = ((peer, own.send(run)) for peer in circle.others for run in self._cut[peer][step : step + 1])
-            await self._exchanged.send(Stage.SCATTER, first + step, sent)
+            await self._exchanged.send(Stage.SCATTER, self._first + step, sent)
             if 0 <= step - 1 < len(mine):
-                run, part = mine[step - 1], first + step - 1
+                run, part = mine[step - 1], self._first + step - 1
                 owed = dict.fromkeys(givers, run)
-                parts = await self._collect(Stage.SCATTER, part, owed)
+                parts = await self._collect(Stage.SCATTER, step - 1, owed)
                 parts[name] = own.own(run)
                 givers = self._judged(parts)
                 mean = own.reduce(run, [parts[peer] for peer in circle.names if peer in parts])
@@ -152,7 +153,7 @@ class Try:
                     digests[name].update(own.result[run].data)
             if step >= 2:
                 owed = {peer: self._cut[peer][step - 2] for peer in owners if step - 2 < len(self._cut[peer])}
-                collected = await self._collect(Stage.GATHER, first + step - 2, owed)
+                collected = await self._collect(Stage.GATHER, step - 2, owed)
                 for peer, part_of in collected.items():
                     own.take(owed[peer], part_of)
                     digests[peer].update(own.result[owed[peer]].data)
@@ -162,11 +163,13 @@ class Try:
         self.digests = [digests[peer].digest()[:DIGEST] if peer in whole else REFUSED for peer in circle.names]
         return hashlib.sha256(b"".join(self.digests)).digest()[:DIGEST] if len(whole) == len(circle.names) else REFUSED
 
-    async def _collect(self, stage: Stage, part: int, owed: dict[NodeName, slice]) -> dict[NodeName, np.ndarray]:
-        budget = self._circle.budget
-        leeway = budget.now(later=int(stage is Stage.GATHER))
-        parts = await self._exchanged.collect(stage, part, owed, self._own.read, leeway)
-        budget.give_back(self._circle.peers.arriving())
+    async def _collect(self, stage: Stage, number: int, owed: dict[NodeName, slice]) -> dict[NodeName, np.ndarray]:
+        """The runs of this number. What they take over slow links is given back to the budget."""
+        budget, time = self._circle.budget, asyncio.get_running_loop().time
+        began, leeway = time(), budget.now(later=int(stage is Stage.GATHER))
+        parts = await self._exchanged.collect(stage, self._first + number, owed, self._own.read, leeway)
+        all_came = number and len(parts) == len(owed)  # many short waits; with one run only long ones matter
+        budget.give_back(time() - began if all_came else self._circle.peers.arriving())
         return parts
 
     def _judged(self, parts: dict[NodeName, np.ndarray]) -> list[NodeName]:

@@ -149,7 +149,7 @@ class Waits:
         self.pass_time()
         self._alive = {}
         deadline, reminder = started + seconds, started + seconds / 2
-        looked, came = started, True
+        looked, came = started, False
         arriving = StillArriving(
             self._bytes_received,
             self._roster,
