@@ -30,7 +30,7 @@ async def play(federation: Federation, kind: str | None) -> str:
         daemons = make_daemons(federation, Path(folder), barrier_timeout=1, checkpoint_every=0)
         others = [daemon for rank, daemon in enumerate(daemons) if rank != LIAR]
         if kind is not None:
-            make_rogue(daemons[LIAR].node, kind)
+            make_rogue(daemons[LIAR].node, KINDS[kind])
         started = time.monotonic()
         lying = asyncio.create_task(daemons[LIAR].run())
         await asyncio.gather(*(daemon.run() for daemon in others))

@@ -162,9 +162,15 @@ KINDS: dict[str, Tamper] = {
 }
 
 
-def make_rogue(node: Node, kind: str) -> None:
+def withholds_at_random(seed: int, share: float) -> Tamper:
+    """Of what it sends in merges, to whomever, it withholds this share."""
+    rng = np.random.default_rng(seed)
+    return lambda _, message: None if isinstance(message, Shard) and rng.random() < share else message
+
+
+def make_rogue(node: Node, tamper: Tamper) -> None:
     """From now on this node lies."""
-    outbox, tamper = node.outbox, KINDS[kind]
+    outbox = node.outbox
     send = outbox.send
 
     def sent(peer: NodeName, message: Message, frame: bytes) -> bool:

@@ -5,10 +5,10 @@ scripts/rogue_merges.py.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rogue import LIAR, make_rogue
+from rogue import Tamper, make_rogue
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import ranked_names
@@ -55,8 +55,8 @@ class Taken:
             self._merges[report.round] = max(self._merges.get(report.round, 0.0), report.seconds["merge"])
 
 
-def play_in_memory(federation: Federation, kind: str | None, tamper: Callable[[Node], None] | None = None) -> Played:
-    """All rounds, with deadlines of one second. `tamper`: does something to the liar, in place of a kind."""
+def play_in_memory(federation: Federation, lies: Mapping[int, Tamper]) -> Played:
+    """All rounds, with deadlines of one second. `lies`: by the ranks of those that lie."""
     task, topology = prepare(federation), make_topology(federation)
     played, merges = Played(), dict[int, float]()
     network, names = MemoryNetwork(), ranked_names(federation.nodes)
@@ -69,22 +69,20 @@ def play_in_memory(federation: Federation, kind: str | None, tamper: Callable[[N
                 make_learner(task, name, rank, "cpu"),
                 topology,
                 MemoryTransport(network, name),
-                Taken(played, merges) if rank != LIAR else Taken(Played(), {}),
+                Taken(Played(), {}) if rank in lies else Taken(played, merges),
                 clock=clock,
                 deadlines=Deadlines(fixed=1.0),
             )
             for rank, name in enumerate(names)
         ]
-        if kind is not None:
-            make_rogue(nodes[LIAR], kind)
-        if tamper is not None:
-            tamper(nodes[LIAR])
+        for rank, tamper in lies.items():
+            make_rogue(nodes[rank], tamper)
         for node in nodes:
             await node.transport.start(node.step)
         async with asyncio.TaskGroup() as group:
             for node in nodes:
                 group.create_task(node.run())
-        played.models = len({node.learner.export().tobytes() for node in nodes if node is not nodes[LIAR]})
+        played.models = len({node.learner.export().tobytes() for rank, node in enumerate(nodes) if rank not in lies})
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(play())

@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Callable
 
 from p2p_tally.node.step.waits import USUAL, Leeway
-from p2p_tally.protocol.barrier import RUNS_HELD_AHEAD
 
-# In deadlines since the announcements: when the wait of the first step ends, and by how much each ends later. All steps
-# of three tries together end after two.
-FIRST, LATER = 1.0, 1 / 24
-# Deadlines that every wait has, for what is slow but comes; and by how much each has more.
-LEAST, MORE = 1 / 8, 1 / 96
+# In deadlines since the announcements: when the first wait ends, and by how much that of each step ends later. Runs of
+# parameters are sent as a pipeline, in steps of their own. All steps of three tries together end after two.
+FIRST, LATER, ALL_RUNS = 1.0, 1 / 32, 1 / 8
+# Deadlines that every wait has, for what is slow but comes; and the part of what it ends later that it is longer.
+LEAST, LONGER = 1 / 8, 1 / 4
 # By how many deadlines at most a member is awaited longer that says that it waits too. Where runs take long it may
 # still receive some; where they do not it gets no more time by that.
 HEEDED = 2.0
@@ -29,27 +28,37 @@ class Budget:
         self._deadline = deadline
         self._started = asyncio.get_running_loop().time()
         self._given_back = 0.0
-        self._step = 0
+        self._later = 0.0
 
     def next(self) -> Leeway:
         """For the wait of the next step."""
-        self._step += 1
-        return self.now()
+        self._later += LATER
+        return self._leeway(self._later)
 
-    def now(self, later: int = 0, runs_ahead: int = RUNS_HELD_AHEAD) -> Leeway:
-        """For another wait of the same step, or of so many steps later."""
-        deadline, step = self._deadline(), self._step + later
-        if not deadline:
-            return USUAL._replace(runs_ahead=runs_ahead)
-        passed = (asyncio.get_running_loop().time() - self._started - self._given_back) / deadline
-        share = max(FIRST + LATER * step - passed, LEAST + MORE * step)
-        return Leeway(share, min(HEEDED, self._given_back / deadline), runs_ahead)
+    def for_runs(self, share: float) -> Leeway:
+        """For a wait in the middle of the pipeline; `share`: of its steps, which have passed."""
+        return self._leeway(self._later + ALL_RUNS * share)
+
+    def end_runs(self) -> None:
+        """All runs of a try have been awaited."""
+        self._later += ALL_RUNS
+
+    def afterwards(self, steps: int, runs_ahead: int) -> Leeway:
+        """For a wait of a member left out for those that go on for so many steps."""
+        return self._leeway(self._later + ALL_RUNS + LATER * steps)._replace(runs_ahead=runs_ahead)
 
     def seconds(self) -> float | None:
-        """How long a wait of this step is."""
+        """How long a wait is now."""
         deadline = self._deadline()
-        return None if deadline is None else deadline * self.now().share
+        return None if deadline is None else deadline * self._leeway(self._later).share
 
     def give_back(self, seconds: float) -> None:
         """So long bytes of runs kept coming: they take as long as a link needs for them, and that is not counted."""
         self._given_back += seconds
+
+    def _leeway(self, later: float) -> Leeway:
+        deadline = self._deadline()
+        if not deadline:
+            return USUAL
+        passed = (asyncio.get_running_loop().time() - self._started - self._given_back) / deadline
+        return Leeway(max(FIRST + later - passed, LEAST + LONGER * later), min(HEEDED, self._given_back / deadline))

@@ -33,8 +33,8 @@ Cut = Sequence[Sequence[slice]]
 
 # How often a merge is tried, each time without those that spoiled the last try.
 MOST_TRIES = 3
-# The steps of a try, with which those are busy that go on without this member.
-STEPS = 2 + 2 + MOST_EXCHANGES
+# The steps of a try besides its runs, with which those are busy that go on without this member.
+STEPS = 2 + MOST_EXCHANGES
 # The number of an offer among verdicts, after all of these.
 OFFER = MOST_TRIES * MOST_EXCHANGES
 
@@ -114,7 +114,7 @@ class Afterwards:
         # Runs may come before the last offer. Fewer may adopt the result than are left; then segments are longer.
         _, longest = self._parts(_cut(len(sources.receiver(vector, [bases[peer] for peer in rest])), len(rest)))
         ahead = 2 * self._copies * longest
-        came = await self.peers.gather(Stage.VERDICT, self.round, OFFER, rest, self.budget.now(STEPS, ahead))
+        came = await self.peers.gather(Stage.VERDICT, self.round, OFFER, rest, self.budget.afterwards(STEPS, ahead))
         offered = majority(came.values(), len(rest))
         offer = None if offered is None else Offer.decode(offered, len(self.members))
         names = [] if offer is None else [self.members[place] for place in offer.adopters]
@@ -137,7 +137,7 @@ class Afterwards:
             owners = {name: segment for name, segment in owners.items() if segment in missing}
             for number in range(longest):
                 owed = {name: cut[place][number] for name, place in owners.items() if number < len(cut[place])}
-                part, leeway = first + copy * longest + number, self.budget.now(STEPS, ahead)
+                part, leeway = first + copy * longest + number, self.budget.afterwards(STEPS, ahead)
                 came = await self.exchanged.collect(Stage.GATHER, part, owed, read_plain, leeway) if owed else {}
                 for name, values in came.items():
                     own.take(owed[name], values)

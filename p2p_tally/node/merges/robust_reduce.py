@@ -137,7 +137,6 @@ class Try:
         circle, own, name = self._circle, self._own, self._circle.peers.name
         mine, givers, owners = self._cut[name], circle.others, circle.others
         digests = {member: hashlib.sha256() for member in circle.names}
-        circle.budget.next()
         for step in range(self._longest + 2):
             sent = ((peer, own.send(run)) for peer in circle.others for run in self._cut[peer][step : step + 1])
             await self._exchanged.send(Stage.SCATTER, self._first + step, sent)
@@ -158,7 +157,7 @@ class Try:
                     own.take(owed[peer], part_of)
                     digests[peer].update(own.result[owed[peer]].data)
                 owners = [peer for peer in owners if peer not in owed or peer in collected]
-        circle.budget.next()  # that of the means
+        circle.budget.end_runs()
         whole = {name, *owners}
         self.digests = [digests[peer].digest()[:DIGEST] if peer in whole else REFUSED for peer in circle.names]
         return hashlib.sha256(b"".join(self.digests)).digest()[:DIGEST] if len(whole) == len(circle.names) else REFUSED
@@ -166,10 +165,11 @@ class Try:
     async def _collect(self, stage: Stage, number: int, owed: dict[NodeName, slice]) -> dict[NodeName, np.ndarray]:
         """The runs of this number. What they take over slow links is given back to the budget."""
         budget, time = self._circle.budget, asyncio.get_running_loop().time
-        began, leeway = time(), budget.now(later=int(stage is Stage.GATHER))
+        began, deadline = time(), self._circle.peers.deadline()
+        leeway = budget.for_runs((number + 1 + (stage is Stage.GATHER)) / (self._longest + 2))
         parts = await self._exchanged.collect(stage, self._first + number, owed, self._own.read, leeway)
-        all_came = number and len(parts) == len(owed)  # many short waits; with one run only long ones matter
-        budget.give_back(time() - began if all_came else self._circle.peers.arriving())
+        short = (deadline or 0.0) / 4 if number and len(parts) == len(owed) else 0.0  # of many runs each may be short
+        budget.give_back(max(self._circle.peers.arriving(), min(time() - began, short)))
         return parts
 
     def _judged(self, parts: dict[NodeName, np.ndarray]) -> list[NodeName]:
