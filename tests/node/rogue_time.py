@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 from rogue import Tamper, make_rogue
 
 from p2p_tally.config import Federation
@@ -31,6 +32,7 @@ class Played:
     completed: int = 0
     due: int = 0
     models: int = 0
+    accuracy: float = 0.0  # in the mean, at the end
     sent: dict[Stage, Count] = field(default_factory=dict)
 
 
@@ -82,7 +84,9 @@ def play_in_memory(federation: Federation, lies: Mapping[int, Tamper]) -> Played
         async with asyncio.TaskGroup() as group:
             for node in nodes:
                 group.create_task(node.run())
-        played.models = len({node.learner.export().tobytes() for rank, node in enumerate(nodes) if rank not in lies})
+        learners = [node.learner for rank, node in enumerate(nodes) if rank not in lies]
+        played.models = len({learner.export().tobytes() for learner in learners})
+        played.accuracy = float(np.mean([learner.evaluate().accuracy for learner in learners]))
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(play())
