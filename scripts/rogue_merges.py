@@ -30,7 +30,7 @@ from p2p_tally.config import Federation  # noqa: E402
 
 # Shares of what it sends that a liar withholds at random, one after the other.
 SHARES = (0.02, 0.05, 0.1, 0.3, 0.6)
-LIES = dict(KINDS)
+LIES = KINDS | {"a fifth of all withheld at random": withholds_at_random(0, 0.2)}
 
 
 def play_virtually(federation: Federation, kind: str | None) -> str:
