@@ -1,6 +1,6 @@
-"""The tables of docs/byzantine.md, from sweeps of the presets byzantine, byzantine-features and byzantine-messages.
+"""The tables of docs/byzantine.md, from sweeps of byzantine and the other presets whose names begin like that.
 
-    python scripts/byzantine_tables.py runs/byzantine runs/byzantine-features runs/byzantine-messages
+    python scripts/byzantine_tables.py runs/byzantine*
 
 Honest tail accuracy by attack and rule, and what it is below that of the same cell without liars and without a rule.
 """

@@ -124,7 +124,8 @@ def _check_ring(federation: Federation, topology: Topology | None) -> None:
     if federation.robust_merge not in ("auto", "off"):
         raise ConfigError(
             f"--merge-over ring: what goes around are sums, which hide who said what, so --robust-merge "
-            f"{federation.robust_merge} is not possible; accepted is off (or auto, which is off there)"
+            f"{federation.robust_merge} is not possible; accepted is off (or auto, which is off there). With "
+            "--merge-over neighbours it bounds how far each neighbour pulls, and with --topology mesh it holds for all"
         )
     if topology is None:
         raise ConfigError(

@@ -98,8 +98,9 @@ class Node:
         self.handover = Handover(name, learner, topology, self.position, step, handovers, outbox, compute, deadlines)
         signed = None if lists is None else members_digest(topology)
         peers = Peers(
-            name, step.roster, outbox, step.gather, step.inbox.refuse, step.attendance.least, signed, step.merges_with
-        )
+            name, step.roster, outbox, step.gather, step.inbox.refuse, step.attendance.least, signed, step.merges_with,
+            deadlines.timeout, lambda: step.waits.arriving,
+        )  # fmt: skip
         outer = OuterState(learner.handed_over(), self.position)
         exchange = make_exchange(self.federation, topology, peers, learner.feedback, outer, learner.parameters.layout)
         polled = (name, learner, topology, step, self.ballots, quorum)

@@ -48,6 +48,7 @@ class Barrier:
         of one peer are held."""
         self._peers = peers
         self._held_ahead = held_ahead
+        self._runs_ahead = RUNS_HELD_AHEAD
         self._round = 0  # the round of the stage opened last
         self._passed: dict[Stage, Place] = {}  # the place opened last, for each stage
         self._early: dict[Stage, dict[Place, dict[NodeName, _Entry]]] = {stage: {} for stage in Stage}
@@ -57,13 +58,20 @@ class Barrier:
         self._came: dict[NodeName, _Entry] = {}
 
     def open(
-        self, stage: Stage, place: Place, accepted: Iterable[NodeName], awaited: Iterable[NodeName] | None = None
+        self,
+        stage: Stage,
+        place: Place,
+        accepted: Iterable[NodeName],
+        awaited: Iterable[NodeName] | None = None,
+        runs_ahead: int = RUNS_HELD_AHEAD,
     ) -> None:
         """Start to record what the `accepted` peers send. It is complete when all `awaited` ones among them have sent.
 
-        Without `awaited` all accepted peers are awaited. What they sent early counts at once.
+        Without `awaited` all accepted peers are awaited. What they sent early counts at once. `runs_ahead`: how many
+        runs of parameters of one peer are held from now on.
         """
         assert self._open is None, "one stage at a time"
+        self._runs_ahead = runs_ahead
         self._open = stage, place
         self._passed[stage] = place
         self._round = place[0]
@@ -90,7 +98,7 @@ class Barrier:
         return peer in self._early[stage].get(place, ())
 
     def _has_room(self, peer: NodeName, stage: Stage) -> bool:
-        most = self._held_ahead if stage is Stage.VOTE or stage is Stage.ANNOUNCE else RUNS_HELD_AHEAD
+        most = self._held_ahead if stage is Stage.VOTE or stage is Stage.ANNOUNCE else self._runs_ahead
         return sum(peer in entries for entries in self._early[stage].values()) < most
 
     def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes = b"", link: int = 0) -> Arrival:

@@ -1,4 +1,4 @@
-"""A member that lies in merges, over real sockets: an honest daemon whose outgoing messages are changed.
+"""A member that lies in merges: an honest node whose outgoing messages are changed.
 
 Each kind is a function of the receiver and the message, which returns what is sent instead: the same message, another,
 or none. Used by tests, and by scripts/rogue_merges.py.
@@ -12,7 +12,7 @@ import numpy as np
 
 from p2p_tally.defence.verdicts import DIGEST
 from p2p_tally.ids import NodeName
-from p2p_tally.node.service.daemon import Daemon
+from p2p_tally.node.node import Node
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.messages import Announce, Message, Shard, Stage, Withdraw
 
@@ -85,6 +85,17 @@ def two_masks(peer: NodeName, message: Message) -> Message:
     return message
 
 
+def does_not_hear(peer: int) -> Tamper:
+    """In its roll it leaves one honest member out, which hears it."""
+
+    def tamper(_: NodeName, message: Message) -> Message:
+        if not isinstance(message, Shard) or message.stage is not Stage.ROLL or message.part:
+            return message
+        return replace(message, data=message.data[:1] + bytes([message.data[1] & ~(0x80 >> peer)]) + message.data[2:])
+
+    return tamper
+
+
 def withdraws(_: NodeName, message: Message) -> Message:
     return Withdraw(message.round) if isinstance(message, Shard) else message
 
@@ -141,16 +152,25 @@ KINDS: dict[str, Tamper] = {
     "means withheld": shards(Stage.GATHER, nothing),
     "means withheld from one": shards(Stage.GATHER, lambda peer, message: None if number(peer) == 1 else message),
     "withdrawn": withdraws,
+    "rolls withheld": shards(Stage.ROLL, nothing),
+    "verdicts withheld": shards(Stage.VERDICT, nothing),
     "checks withheld": shards(Stage.CHECK, nothing),
     "false checks": shards(Stage.CHECK, lambda _, message: replace(message, data=bytes(len(message.data)))),
     "two honest members blamed": shards(Stage.VERDICT, blames),
+    "one honest member not heard": does_not_hear(1),
     "garbled verdicts": shards(Stage.VERDICT, lambda _, message: replace(message, data=b"\xff" * 9)),
 }
 
 
-def make_rogue(daemon: Daemon, kind: str) -> None:
-    """From now on this daemon lies."""
-    outbox, tamper = daemon.node.outbox, KINDS[kind]
+def withholds_at_random(seed: int, share: float) -> Tamper:
+    """Of what it sends in merges, to whomever, it withholds this share."""
+    rng = np.random.default_rng(seed)
+    return lambda _, message: None if isinstance(message, Shard) and rng.random() < share else message
+
+
+def make_rogue(node: Node, tamper: Tamper) -> None:
+    """From now on this node lies."""
+    outbox = node.outbox
     send = outbox.send
 
     def sent(peer: NodeName, message: Message, frame: bytes) -> bool:

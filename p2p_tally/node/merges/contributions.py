@@ -230,9 +230,10 @@ class Sources:
         same, because they know the same names."""
         feedback = self._feedback
         first = 0 if feedback is None else len(feedback.name)
-        if self._outer is not None and len({name[first:] for name in names}) > 1:
+        outer = self._differing(names)
+        if outer is not None:
             log.info("outer states differ: this merge averages them too", extra={"event": "merge-outer"})
-            return Parameters(vector, feedback, mean, self._outer.vector())
+            return Parameters(vector, feedback, mean, outer)
         if feedback is None:
             return Parameters(vector, mean=mean)
         if {name[:first] for name in names} != {feedback.name}:
@@ -240,6 +241,17 @@ class Sources:
             return Parameters(vector, feedback, mean)
         changes = Changes(vector, feedback, format_since(feedback.base, self._format), mean)
         return changes if changes.fits else None
+
+    def receiver(self, vector: np.ndarray, names: Sequence[bytes]) -> Parameters:
+        """Takes a result that others have computed, with these names: always as parameters."""
+        return Parameters(vector, self._feedback, outer=self._differing(names))
+
+    def _differing(self, names: Sequence[bytes]) -> np.ndarray | None:
+        """The outer state, if participants name different ones."""
+        first = 0 if self._feedback is None else len(self._feedback.name)
+        if self._outer is None or len({name[first:] for name in names}) <= 1:
+            return None
+        return self._outer.vector()
 
 
 def read_plain(data: bytes, count: int) -> np.ndarray:

@@ -5,7 +5,6 @@ fails, the incomplete mean is dropped: a model is always the old one or the new 
 """
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
@@ -15,6 +14,7 @@ import numpy as np
 from p2p_tally.errors import ParameterError, PeerError
 from p2p_tally.ids import NodeName, digest
 from p2p_tally.node.links.outbox import Outbox
+from p2p_tally.node.step.waits import USUAL, Leeway
 from p2p_tally.protocol.messages import Announce, Shard, Stage
 from p2p_tally.protocol.peers import Roster
 from p2p_tally.topologies import Topology
@@ -27,10 +27,8 @@ class Gather(Protocol):
     """Waits for what peers send for one part of a stage of a round; returns what came in time, in order of name."""
 
     def __call__(
-        self, stage: Stage, round: int, part: int, peers: Iterable[NodeName], heeded: float = math.inf
-    ) -> Awaitable[dict[NodeName, Any]]:
-        """`heeded`: for how many deadlines a peer that says that it waits too gets more time."""
-        ...
+        self, stage: Stage, round: int, part: int, peers: Iterable[NodeName], leeway: Leeway = USUAL
+    ) -> Awaitable[dict[NodeName, Any]]: ...
 
 
 class Merged(NamedTuple):
@@ -65,6 +63,8 @@ class Peers(NamedTuple):
     least: Callable[[int], int] = lambda _round: 1  # the least number of participants in a merge of a round
     members: Callable[[int], bytes] | None = None  # digest of the members of a round, where there is a members' list
     merges_with: Callable[[NodeName], bool] = lambda _: True  # False: this node does not merge with that peer
+    deadline: Callable[[], float | None] = lambda: None  # seconds; None: there are no deadlines
+    arriving: Callable[[], float] = lambda: 0.0  # seconds of the last wait in which bytes of those awaited kept coming
 
 
 def members_digest(topology: Topology) -> Callable[[int], bytes]:
@@ -102,10 +102,10 @@ class Runs:
         await asyncio.gather(*sending)
 
     async def collect(
-        self, stage: Stage, part: int, owed: dict[NodeName, slice], read: Read, heeded: float = math.inf
+        self, stage: Stage, part: int, owed: dict[NodeName, slice], read: Read, leeway: Leeway = USUAL
     ) -> dict[NodeName, Any]:
         """Collect the runs that these peers must send. If one is missing or invalid, the merge is broken."""
-        came = await self._peers.gather(stage, self._round, part, owed, heeded)
+        came = await self._peers.gather(stage, self._round, part, owed, leeway)
         parts = {}
         for peer, data in came.items():
             run = owed[peer]

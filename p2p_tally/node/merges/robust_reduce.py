@@ -8,39 +8,38 @@ As all_reduce.py, with a rule in place of the mean, and more:
    places, which it draws only now (a check). So each can see whether all have the same, and whether each mean can be
    right.
 4. The members agree on the verdicts. Either all adopt the result, or all leave the same members out and try again.
+5. Who was left out is given the result afterwards (left_out.py).
 
 Nothing outside changes before the result is adopted.
 """
 
+import asyncio
 import hashlib
 import logging
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from p2p_tally.defence import bounds, spots, verdicts
-from p2p_tally.defence.agreement import MOST_EXCHANGES, Agreement, exchanges, majority, message_bytes
+from p2p_tally.defence.agreement import exchanges, majority, message_bytes
 from p2p_tally.defence.rule import Rule, rule_for
 from p2p_tally.defence.verdicts import DIGEST, REFUSED, Outcome, Verdict
-from p2p_tally.errors import PeerError
 from p2p_tally.ids import NodeName, in_order
 from p2p_tally.learning.feedback import NAME_BYTES
+from p2p_tally.node.merges.budget import Budget
+from p2p_tally.node.merges.circle import Circle
 from p2p_tally.node.merges.contributions import Contribution, Sources
 from p2p_tally.node.merges.exchange import FAILED, Merged, Peers, Runs
+from p2p_tally.node.merges.left_out import MOST_TRIES, Afterwards
 from p2p_tally.protocol.masks import to_mask
-from p2p_tally.protocol.messages import Announce, Shard, Stage, Withdraw
+from p2p_tally.protocol.messages import Announce, Stage, Withdraw
 from p2p_tally.protocol.segments import runs, segments
 
 log = logging.getLogger(__name__)
 
-# How often a merge is tried, each time without those that spoiled the last try.
-MOST_TRIES = 3
-# For how many deadlines a member that says that it waits too gets more time. Contributions do not depend on others'.
-# Means wait for contributions, and what comes then for means: each must outlast the one before.
-FOR_RUNS, FOR_MEANS, FOR_WORDS = 0.75, 1.25, 2.0
 # Bytes from which the places follow that a member asks about.
 SEED = 16
 
@@ -79,7 +78,8 @@ class RobustReduce:
             # The others must not wait for what this node cannot send.
             self._peers.outbox.broadcast(heard, Withdraw(round))
             return FAILED._replace(alone=not heard)
-        circle = Circle(self._peers, round, members, rule)
+        budget = Budget(self._peers.deadline)
+        circle = Circle(self._peers, round, members, rule, budget)
         wanted = [name, *(peer for peer in heard if peer in present)]
         mask = to_mask(wanted, members)
         # Also with who was not heard: it may have announced itself to others, who wait for it.
@@ -88,7 +88,10 @@ class RobustReduce:
         rolls = [roll if len(roll) >= width else b"" for roll in said]
         names = [members[place] for place in verdicts.taking_part([roll[:width] for roll in rolls])]
         bases = {member: roll[width:] for member, roll in zip(members, rolls, strict=True)}
+        afterwards = Afterwards(exchanged, self._peers, round, members, rule.liars, budget)
         for attempt in range(MOST_TRIES):
+            if len(names) >= self._peers.least(round) and name not in names and heard:
+                return await afterwards.take(vector, names, self._sources, bases)
             if name not in names or len(names) < self._peers.least(round):
                 return FAILED._replace(alone=not heard)
             if names == [name]:
@@ -97,12 +100,15 @@ class RobustReduce:
             if own is None:
                 self._peers.outbox.broadcast([peer for peer in names if peer != name], Withdraw(round))
                 return FAILED
-            tried = Try(exchanged, Circle(self._peers, round, names, rule), own, attempt)
+            tried = Try(exchanged, Circle(self._peers, round, names, rule, budget), own, attempt)
             digest = await tried.reduce()
             found = await tried.judge(digest)
             if found.adopted is not None:
-                adopted = own.close() if found.adopted == digest else FAILED
-                return adopted._replace(whole=names == members)
+                if found.adopted != digest:
+                    return FAILED
+                left = [member for member, roll in zip(members, rolls, strict=True) if roll and member not in names]
+                await afterwards.offer(names, tried.digests, own.result, left)
+                return own.close()._replace(whole=names == members)
             out = [names[place] for place in found.out]
             names = [names[place] for place in found.rest]
             log.warning("merge of round %d again without %s", round, ", ".join(out) or "anybody less",
@@ -110,51 +116,6 @@ class RobustReduce:
             if not out:
                 return FAILED
         return FAILED
-
-
-@dataclass(frozen=True)
-class Circle:
-    """Members that agree on something, in order of name."""
-
-    peers: Peers
-    round: int
-    names: list[NodeName]
-    rule: Rule
-
-    @property
-    def place(self) -> int:
-        return self.names.index(self.peers.name)
-
-    @property
-    def others(self) -> list[NodeName]:
-        return [name for name in self.names if name != self.peers.name]
-
-    def accuse(self, peer: NodeName, text: str, reason: str) -> None:
-        self.peers.refuse(peer, PeerError(f"round {self.round}: {text}", reason=reason))
-
-    async def agree(self, stage: Stage, number: int, value: bytes, others: Sequence[NodeName]) -> list[bytes]:
-        """What every member said, the same at all that do not lie; empty if it said nothing. `number`: of the agreement
-        in this stage. `others`: who is awaited."""
-        count = exchanges(len(self.names), self.rule.liars)
-        agreement = Agreement(len(self.names), self.place, value, count)
-        for exchange in range(count):
-            part = number * MOST_EXCHANGES + exchange
-            self.peers.outbox.broadcast(others, Shard(self.round, stage, part, agreement.message(exchange)))
-            came = await self.peers.gather(stage, self.round, part, others, FOR_WORDS)
-            said = {self.names.index(peer): data for peer, data in came.items()}
-            for place, error in agreement.receive(exchange, said).items():
-                self.peers.refuse(self.names[place], error)
-        return agreement.values()
-
-    async def ask(self, part: int, messages: Mapping[NodeName, bytes]) -> dict[NodeName, bytes]:
-        """Send each of these members a message of a check. Returns theirs, which must be as long."""
-        for peer, data in messages.items():
-            self.peers.outbox.broadcast([peer], Shard(self.round, Stage.CHECK, part, data))
-        came = await self.peers.gather(Stage.CHECK, self.round, part, messages, FOR_WORDS)
-        for peer in [peer for peer, data in came.items() if len(data) != len(messages[peer])]:
-            self.accuse(peer, f"a check of {len(came[peer])} bytes instead of {len(messages[peer])}", "shape")
-            del came[peer]
-        return came
 
 
 class Try:
@@ -165,6 +126,8 @@ class Try:
         self._segments = dict(zip(circle.names, segments(len(own), len(circle.names)), strict=True))
         self._cut = {member: runs(whole) for member, whole in self._segments.items()}
         self._longest = max(map(len, self._cut.values()))
+        self._first = attempt * (self._longest + 2)  # the first part of this try
+        self.digests: list[bytes] = []  # of the segments, when they have come
         # Of the runs that this member summed: whose contributions count.
         self._counted: list[set[int]] = []
 
@@ -174,14 +137,13 @@ class Try:
         circle, own, name = self._circle, self._own, self._circle.peers.name
         mine, givers, owners = self._cut[name], circle.others, circle.others
         digests = {member: hashlib.sha256() for member in circle.names}
-        first = self._attempt * (self._longest + 2)
         for step in range(self._longest + 2):
             sent = ((peer, own.send(run)) for peer in circle.others for run in self._cut[peer][step : step + 1])
-            await self._exchanged.send(Stage.SCATTER, first + step, sent)
+            await self._exchanged.send(Stage.SCATTER, self._first + step, sent)
             if 0 <= step - 1 < len(mine):
-                run, part = mine[step - 1], first + step - 1
+                run, part = mine[step - 1], self._first + step - 1
                 owed = dict.fromkeys(givers, run)
-                parts = await self._exchanged.collect(Stage.SCATTER, part, owed, own.read, FOR_RUNS)
+                parts = await self._collect(Stage.SCATTER, step - 1, owed)
                 parts[name] = own.own(run)
                 givers = self._judged(parts)
                 mean = own.reduce(run, [parts[peer] for peer in circle.names if peer in parts])
@@ -190,14 +152,25 @@ class Try:
                     digests[name].update(own.result[run].data)
             if step >= 2:
                 owed = {peer: self._cut[peer][step - 2] for peer in owners if step - 2 < len(self._cut[peer])}
-                collected = await self._exchanged.collect(Stage.GATHER, first + step - 2, owed, own.read, FOR_MEANS)
+                collected = await self._collect(Stage.GATHER, step - 2, owed)
                 for peer, part_of in collected.items():
                     own.take(owed[peer], part_of)
                     digests[peer].update(own.result[owed[peer]].data)
                 owners = [peer for peer in owners if peer not in owed or peer in collected]
+        circle.budget.end_runs()
         whole = {name, *owners}
-        self._digests = [digests[peer].digest()[:DIGEST] if peer in whole else REFUSED for peer in circle.names]
-        return hashlib.sha256(b"".join(self._digests)).digest()[:DIGEST] if len(whole) == len(circle.names) else REFUSED
+        self.digests = [digests[peer].digest()[:DIGEST] if peer in whole else REFUSED for peer in circle.names]
+        return hashlib.sha256(b"".join(self.digests)).digest()[:DIGEST] if len(whole) == len(circle.names) else REFUSED
+
+    async def _collect(self, stage: Stage, number: int, owed: dict[NodeName, slice]) -> dict[NodeName, np.ndarray]:
+        """The runs of this number. What they take over slow links is given back to the budget."""
+        budget, time = self._circle.budget, asyncio.get_running_loop().time
+        began, deadline = time(), self._circle.peers.deadline()
+        leeway = budget.for_runs((number + 1 + (stage is Stage.GATHER)) / (self._longest + 2))
+        parts = await self._exchanged.collect(stage, self._first + number, owed, self._own.read, leeway)
+        short = (deadline or 0.0) / 4 if number and len(parts) == len(owed) else 0.0  # of many runs each may be short
+        budget.give_back(max(self._circle.peers.arriving(), min(time() - began, short)))
+        return parts
 
     def _judged(self, parts: dict[NodeName, np.ndarray]) -> list[NodeName]:
         """Take absurd contributions to a run out. Returns those of the others whose next ones are awaited."""
@@ -213,7 +186,7 @@ class Try:
     async def judge(self, digest: bytes) -> Outcome:
         """Compare the result with the others', and agree on it."""
         circle, count = self._circle, len(self._circle.names)
-        own = Check(self._digests, self._counted, secrets.token_bytes(SEED))
+        own = Check(self.digests, self._counted, secrets.token_bytes(SEED))
         message = own.encode(self._longest)
         came = await circle.ask(self._attempt * 2, dict.fromkeys(circle.others, message))
         checks = {circle.names.index(peer): Check.decode(data, count, self._longest) for peer, data in came.items()}
@@ -237,7 +210,7 @@ class Try:
         for place, name in enumerate(circle.names):
             if place == circle.place:
                 continue
-            mine = self._digests[place]
+            mine = self.digests[place]
             version = majority((check.digests[place] for check in checks.values()), len(checks))
             if place not in checks or mine == REFUSED:
                 accused.add(place)  # it sent nothing, or nothing valid, which has been counted

@@ -6,7 +6,6 @@ round this node is. It knows nothing of models.
 """
 
 import logging
-import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -27,7 +26,7 @@ from p2p_tally.node.step.notices import Notices
 from p2p_tally.node.step.presence import Attendance
 from p2p_tally.node.step.relay import RelayedVotes
 from p2p_tally.node.step.votes import DirectVotes, VoteMessage, VoteRoute
-from p2p_tally.node.step.waits import Waits
+from p2p_tally.node.step.waits import USUAL, Leeway, Waits
 from p2p_tally.node.step.witness import Witness
 from p2p_tally.protocol.ballots import BallotFormat
 from p2p_tally.protocol.deadlines import Deadlines
@@ -229,11 +228,10 @@ class Step:
         return heard
 
     async def gather(
-        self, stage: Stage, round: int, part: int, peers: Iterable[NodeName], heeded: float = math.inf
+        self, stage: Stage, round: int, part: int, peers: Iterable[NodeName], leeway: Leeway = USUAL
     ) -> dict[NodeName, Any]:
-        """What these peers send for one part of a stage before their deadlines, in order of name. `heeded`: for how
-        many deadlines a peer that says that it waits too gets more time."""
-        return await self.waits.gather(stage, (round, part), peers, self._deadlines.timeout(), heeded)
+        """What these peers send for one part of a stage before their deadlines, in order of name."""
+        return await self.waits.gather(stage, (round, part), peers, self._deadlines.timeout(), leeway)
 
     async def have_links(self, round: int) -> None:
         """If the graph changes: wait for the links of this round, because what is sent without a link is lost."""

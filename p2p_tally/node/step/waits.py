@@ -11,11 +11,11 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from p2p_tally.ids import NodeName
 from p2p_tally.node.step.votes import VoteRoute
-from p2p_tally.protocol.barrier import HELD_AHEAD, Arrival, Barrier, Place
+from p2p_tally.protocol.barrier import HELD_AHEAD, RUNS_HELD_AHEAD, Arrival, Barrier, Place
 from p2p_tally.protocol.lateness import Lateness
 from p2p_tally.protocol.messages import Stage
 from p2p_tally.protocol.peers import MERGING, Event, Roster
@@ -34,6 +34,17 @@ SayWaiting = Callable[[int, Stage], None]
 
 # Those of these peers that pause before a round that this node plays.
 Pausing = Callable[[int, Iterable[NodeName]], Collection[NodeName]]
+
+
+class Leeway(NamedTuple):
+    """What one wait allows the peers."""
+
+    share: float = 1.0  # of a timeout: how long each has
+    heeded: float = math.inf  # by how many timeouts that time is longer if it says that it waits too
+    runs_ahead: int = RUNS_HELD_AHEAD  # how many of its runs of parameters are held before they are awaited
+
+
+USUAL = Leeway()
 
 
 class Waits:
@@ -69,6 +80,7 @@ class Waits:
         self._heeded_until = math.inf
         self._alive: dict[NodeName, float] = {}
         self._lateness = Lateness()
+        self.arriving = 0.0  # seconds of the last wait in which bytes of those awaited kept coming
         self._bounds_slow = bounds_slow
         self._scored: float | None = None  # until when the scores know of time
 
@@ -78,24 +90,24 @@ class Waits:
         place: Place,
         accepted: Iterable[NodeName],
         seconds: float | None,
-        heeded: float = math.inf,
+        leeway: Leeway = USUAL,
     ) -> dict[NodeName, Any]:
         """Wait until all awaited peers have sent their items of a stage, or the time is up. Returns what came, in order
-        of name. Items from any `accepted` peer are recorded, awaited or not. `heeded`: for how many timeouts a peer
-        gets more time because it says that it waits too; bytes that come always give it more."""
+        of name. Items from any `accepted` peer are recorded, awaited or not. `seconds`: the timeout. Bytes that come
+        give a peer more time, whatever the leeway."""
         accepted = list(accepted)
         awaited = self._awaited(stage, place[0], accepted)  # asked first: opening takes what came early
         if self._pausing is not None:
             awaited = list(set(awaited).difference(self._pausing(place[0], awaited)))
-        self._started, self._timeout = asyncio.get_running_loop().time(), seconds
-        self._heeded_until = self._started + (math.inf if seconds is None else heeded * seconds)
-        self._barrier.open(stage, place, accepted, awaited)
+        self._started, self._timeout, self.arriving = asyncio.get_running_loop().time(), seconds, 0.0
+        self._heeded_until = self._started + (math.inf if seconds is None else leeway.heeded * seconds)
+        self._barrier.open(stage, place, accepted, awaited, leeway.runs_ahead)
         try:
             if seconds is None:
                 await self._fill(None)
             else:
                 self._lateness.begin(place[0], self._started, awaited, self._barrier.missing)
-                await self._wait(seconds, place[0], stage)
+                await self._wait(leeway.share * seconds, place[0], stage)
                 self._lateness.end(asyncio.get_running_loop().time())
                 self._charge_late(seconds, stage)
         except BaseException:
@@ -137,6 +149,7 @@ class Waits:
         self.pass_time()
         self._alive = {}
         deadline, reminder = started + seconds, started + seconds / 2
+        looked, came = started, False
         arriving = StillArriving(
             self._bytes_received,
             self._roster,
@@ -145,7 +158,11 @@ class Waits:
         )
         while not await self._fill(min(deadline, reminder)):
             now = clock()
-            self._alive.update(dict.fromkeys(filter(arriving.progressed, self._barrier.missing), now))
+            progressed = list(filter(arriving.progressed, self._barrier.missing))
+            self._alive.update(dict.fromkeys(progressed, now))
+            came = bool(progressed)
+            self.arriving += (now - looked) * came
+            looked = now
             if now >= reminder:
                 reminder = now + seconds / 2
                 self._say_waiting(round, stage)
@@ -157,6 +174,7 @@ class Waits:
                     log.warning("waited %.1f s in vain for %s", waited, names, extra={"event": "missed"})
                 self._give_up(late, round, stage)
                 deadline = min((end for end in until.values() if end > now), default=now)
+        self.arriving += (clock() - looked) * came
 
     def _end_for(self, peer: NodeName, seconds: float) -> float:
         """When the wait for this peer ends."""
@@ -224,9 +242,8 @@ class Waits:
 
     def sign_of_life(self, peer: NodeName) -> None:
         """A peer is alive, although its item has not come."""
-        now = asyncio.get_running_loop().time()
-        if now <= self._heeded_until:
-            self._alive[peer] = now
+        now = min(asyncio.get_running_loop().time(), self._heeded_until)
+        self._alive[peer] = max(now, self._alive.get(peer, now))
 
     def link_lost(self, peer: NodeName) -> None:
         """The link to a peer has ended: nothing more comes over it. A relayed vote may still come over another path."""
