@@ -32,7 +32,7 @@ class Contribution(Protocol):
 
     def __len__(self) -> int: ...
 
-    def send(self, run: slice) -> bytes:
+    def send(self, run: slice) -> bytes | memoryview:
         """A run of this node, for the peer that sums it."""
         ...
 
@@ -44,7 +44,7 @@ class Contribution(Protocol):
         """Decode a run from a peer; or raise a ParameterError."""
         ...
 
-    def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> bytes | None:
+    def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> bytes | memoryview | None:
         """Average the runs of all participants, in order of name, and put the mean into the result. Returns the bytes
         to send to the others; None if the mean is not usable."""
         ...
@@ -94,8 +94,8 @@ class Parameters:
     def __len__(self) -> int:
         return len(self._vector)
 
-    def send(self, run: slice) -> bytes:
-        return PLAIN.encode(self._vector[run])
+    def send(self, run: slice) -> memoryview:
+        return as_bytes(self._vector[run])
 
     def own(self, run: slice) -> np.ndarray:
         return self._vector[run]
@@ -103,11 +103,11 @@ class Parameters:
     def read(self, data: bytes, count: int) -> np.ndarray:
         return read_plain(data, count)
 
-    def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> bytes | None:
+    def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> memoryview | None:
         self._result[run] = self._mean(parts)
         if not np.isfinite(self._result[run]).all():  # NaN or an overflow: the others would refuse it
             return None
-        return PLAIN.encode(self._result[run])
+        return as_bytes(self._result[run])
 
     def take(self, run: slice, values: np.ndarray) -> None:
         self._result[run] = values
@@ -240,6 +240,11 @@ class Sources:
             return Parameters(vector, feedback, mean)
         changes = Changes(vector, feedback, format_since(feedback.base, self._format), mean)
         return changes if changes.fits else None
+
+
+def as_bytes(values: np.ndarray) -> memoryview:
+    """A run [n] as float32, not copied where the machine keeps numbers in the order of the wire."""
+    return values.astype("<f4", copy=False).data.cast("B")
 
 
 def read_plain(data: bytes, count: int) -> np.ndarray:
