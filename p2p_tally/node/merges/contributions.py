@@ -148,6 +148,7 @@ class Changes:
         self._kept = vector - feedback.base
         self._kept += feedback.residual
         self._result = np.empty_like(vector)
+        self._largest: np.float32 | None = None  # change of the result, once it is asked for
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -196,8 +197,10 @@ class Changes:
 
     def mean_at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         moved = self._result[places] - self._base[places]
+        if self._largest is None:
+            self._largest = np.abs(self._result - self._base).max(initial=0.0)
         # A step of int8 is at most this part of the largest value; the sum with the base rounds too.
-        step = np.abs(self._result - self._base).max(initial=0.0) / LEVELS + EPSILON * np.abs(self._result[places])
+        step = self._largest / LEVELS + EPSILON * np.abs(self._result[places])
         left_out = (moved == 0) & bool(self._format.top_k)
         return moved, np.where(left_out, np.inf, step).astype(np.float32)
 
