@@ -11,6 +11,8 @@ import numpy as np
 
 # Values of one member that are worked on at once.
 BLOCK = 1 << 13
+# Of all members, where values are compared: larger blocks, because then calls take more time than memory.
+COMPARED = 1 << 18
 # With more values to cut off on either side, sorting a column is faster than moving the extremes out one by one.
 MOST_PASSES = 6
 
@@ -21,9 +23,11 @@ def trimmed_mean(vectors: Sequence[np.ndarray], liars: int) -> np.ndarray:
     With too few members for that, as many are cut off as leave one value or two."""
     cut = min(liars, (len(vectors) - 1) // 2)
     result = np.empty(len(vectors[0]), np.float32)
-    for block in _blocks(len(result)):
-        rows = _extremes_outside([vector[block] for vector in vectors], cut)
-        result[block] = _mean(rows[cut : len(rows) - cut])
+    size = max(BLOCK, COMPARED // len(vectors))
+    spare = np.empty((len(vectors) + 1, min(size, len(result))), np.float32)
+    for block in _blocks(len(result), size):
+        rows = [vector[block] for vector in vectors]
+        _mean(_without_extremes(rows, cut, spare[:, : len(rows[0])]), result[block])
     return result
 
 
@@ -91,8 +95,9 @@ def squared_distances(vectors: Sequence[np.ndarray]) -> np.ndarray:
     return distances
 
 
-def _mean(vectors: Sequence[np.ndarray]) -> np.ndarray:
-    total = np.zeros(len(vectors[0]), np.float32)
+def _mean(vectors: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.ndarray:
+    total = np.empty(len(vectors[0]), np.float32) if out is None else out
+    total.fill(0)
     for vector in vectors:
         total += vector
     total /= np.float32(len(vectors))
@@ -127,25 +132,30 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.sqrt(squared))
 
 
-def _extremes_outside(rows: list[np.ndarray], cut: int) -> list[np.ndarray]:
-    """Rows [N, n] of which each column has its `cut` smallest values first and its `cut` largest last."""
-    if not cut:
-        return rows
+def _without_extremes(rows: list[np.ndarray], cut: int, spare: np.ndarray) -> list[np.ndarray]:
+    """Rows [N - 2 `cut`, n]: each column without its `cut` smallest and its `cut` largest values. `spare` [N + 1, n]:
+    memory for them."""
     if cut > MOST_PASSES:
-        return list(np.sort(np.stack(rows), axis=0))
-    rows = [row.copy() for row in rows]
-    spare = np.empty_like(rows[0])
-    for done in range(cut):
-        last = len(rows) - 1 - done
-        pairs = [(place - 1, place) for place in range(last, done, -1)]  # the smallest goes to `done`
-        pairs += [(place, place + 1) for place in range(done + 1, last)]  # the largest of the rest to `last`
-        for low, high in pairs:
-            np.minimum(rows[low], rows[high], out=spare)
-            np.maximum(rows[low], rows[high], out=rows[high])
-            rows[low], spare = spare, rows[low]
+        return list(np.sort(np.stack(rows), axis=0))[cut : len(rows) - cut]
+    extreme, own = spare[0], list(spare[1:])
+    for _ in range(cut):
+        last = len(rows) - 1
+        # The smallest of each column goes to the first row, which is left out.
+        np.minimum(rows[last - 1], rows[last], out=extreme)
+        np.maximum(rows[last - 1], rows[last], out=own[last])
+        for place in range(last - 1, 0, -1):
+            np.maximum(rows[place - 1], extreme, out=own[place])
+            np.minimum(rows[place - 1], extreme, out=extreme)
+        # The largest of the rest goes to the last row, which is left out too.
+        np.maximum(own[1], own[2], out=extreme)
+        np.minimum(own[1], own[2], out=own[1])
+        for place in range(2, last):
+            np.minimum(extreme, own[place + 1], out=own[place])
+            np.maximum(extreme, own[place + 1], out=extreme)
+        rows = own = own[1:last]
     return rows
 
 
-def _blocks(length: int) -> Iterator[slice]:
-    for start in range(0, length, BLOCK):
-        yield slice(start, min(start + BLOCK, length))
+def _blocks(length: int, size: int = BLOCK) -> Iterator[slice]:
+    for start in range(0, length, size):
+        yield slice(start, min(start + size, length))

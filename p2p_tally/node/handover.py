@@ -23,6 +23,7 @@ from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.node.position import Position
 from p2p_tally.node.step.handovers import Handovers
 from p2p_tally.node.step.step import Abandoned, Step
+from p2p_tally.protocol import frames
 from p2p_tally.protocol.deadlines import Deadlines
 from p2p_tally.protocol.handover import digest_of, pieces
 from p2p_tally.protocol.messages import Fetch, State
@@ -204,7 +205,8 @@ class Handover:
         head = State(round - 1, notes["warmup"], notes["merged_at"], len(data), digest_of(data))
         self._outbox.broadcast(takers, head)
         for piece in pieces(data):
-            await asyncio.gather(*(self._outbox.stream(peer, piece) for peer in takers))
+            frame = frames.encode(piece)
+            await asyncio.gather(*(self._outbox.stream(peer, piece, frame) for peer in takers))
 
 
 def state_bytes(learner: Learner) -> bytes:

@@ -37,7 +37,7 @@ IN_TIME = (Arrival.RECORDED, Arrival.EARLY)
 
 # What arrived: the item, its bytes, and the number of the link that it came over; 0: not known. A second message with
 # the same bytes is a copy, with others a contradiction.
-_Entry = tuple[Any, bytes, int]
+_Entry = tuple[Any, bytes | memoryview, int]
 
 
 class Barrier:
@@ -101,7 +101,9 @@ class Barrier:
         most = self._held_ahead if stage is Stage.VOTE or stage is Stage.ANNOUNCE else self._runs_ahead
         return sum(peer in entries for entries in self._early[stage].values()) < most
 
-    def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes = b"", link: int = 0) -> Arrival:
+    def arrive(
+        self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes | memoryview = b"", link: int = 0
+    ) -> Arrival:
         """An item came from a peer. The order of arrival does not change what `close` returns."""
         if peer not in self._peers:
             return Arrival.STRANGER
@@ -160,7 +162,7 @@ class Barrier:
         return {name: came[name][0] for name in in_order(came)}
 
 
-def _second(first: _Entry, raw: bytes, link: int) -> Arrival:
+def _second(first: _Entry, raw: bytes | memoryview, link: int) -> Arrival:
     """What a second item for the same place is."""
     if first[1] == raw:
         return Arrival.DUPLICATE

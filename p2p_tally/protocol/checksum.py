@@ -18,19 +18,19 @@ import numpy as np
 ROW = 4096
 
 
-def checksum(round: int, stage: int, part: int, data: bytes) -> bytes:
+def checksum(round: int, stage: int, part: int, data: bytes | memoryview) -> bytes:
     """Of a run of parameters, and of where it belongs."""
     where = zlib.crc32(struct.pack("<IBI", round, stage, part))
     return struct.pack("<I", zlib.crc32(_row(data), where))
 
 
-def _row(data: bytes) -> bytes | memoryview:
+def _row(data: bytes | memoryview) -> bytes | memoryview:
     """The sum of all rows, as numbers of 8 bytes, little-endian, modulo 2^64. One row is its own sum."""
     if len(data) <= ROW:
         return data
     whole = len(data) // ROW
     total: np.ndarray = np.add.reduce(np.frombuffer(data, "<u8", whole * ROW // 8).reshape(whole, ROW // 8))
     if len(data) > whole * ROW:
-        total += np.frombuffer(data[whole * ROW :].ljust(ROW, b"\0"), "<u8")
+        total += np.frombuffer(bytes(data[whole * ROW :]).ljust(ROW, b"\0"), "<u8")
     summed: memoryview = total.astype("<u8", copy=False).data
     return summed

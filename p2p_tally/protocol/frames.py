@@ -44,6 +44,7 @@ from p2p_tally.protocol.messages import (
     Withdraw,
     Witnessed,
 )
+from p2p_tally.protocol.parameter_frames import encode_parameters, is_long, parameter_fields
 
 # Increased when two versions can no longer understand each other.
 VERSION = 2
@@ -75,6 +76,9 @@ class Limits:
 
 
 def encode(message: Message) -> bytes:
+    if isinstance(message, Shard) and is_long(len(message.data)):
+        numbers = message.kind.value, message.round, message.stage.value, message.part
+        return encode_parameters(numbers, message.data, message.check)
     packed: bytes = msgpack.packb(_fields(message))
     return packed
 
@@ -123,11 +127,11 @@ def _fields(message: Message) -> tuple[Any, ...]:
     return (message.kind.value, *fields)
 
 
-def decode(frame: bytes, limits: Limits) -> Message:
+def decode(frame: bytes | memoryview, limits: Limits) -> Message:
     """A message that came after the handshake."""
     if len(frame) > limits.frame:
         raise FrameError(f"{len(frame)} bytes, the limit is {limits.frame}", reason="oversized")
-    match _unpack(frame, binary=limits.frame):
+    match parameter_fields(frame) or _unpack(frame, binary=limits.frame):
         case (Kind.VOTE.value | Kind.READY.value, *_) as fields:
             return _vote(fields)
         case (Kind.SHARD.value, round, stage, part, data, check):
@@ -256,7 +260,7 @@ def decode_hello(frame: bytes) -> Hello:
     return Hello(version, name, round, running, checkpoints, neighbours, digest, fields)
 
 
-def _unpack(frame: bytes, binary: int) -> tuple[Any, ...]:
+def _unpack(frame: bytes | memoryview, binary: int) -> tuple[Any, ...]:
     """The kind and the fields of a message. No field may be an array."""
     try:
         fields = msgpack.unpackb(

@@ -152,7 +152,7 @@ class Shard:
     round: int
     stage: Stage
     part: int
-    data: bytes
+    data: bytes | memoryview  # a memoryview is of bytes that nobody changes
     check: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,7 +160,8 @@ class Shard:
         if self.stage not in SHARD_STAGES:
             raise FrameError(f"stage {self.stage!r:.40} carries no parameters", reason="field")
         check_number(self.part, "part")
-        check_bytes(self.data, "data")
+        if type(self.data) is not memoryview:
+            check_bytes(self.data, "data")
         if not self.data:
             raise FrameError("no parameters", reason="field")
         object.__setattr__(self, "check", checksum(self.round, self.stage, self.part, self.data))

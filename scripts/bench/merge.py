@@ -6,13 +6,14 @@ Peak memory is that of a process during its merges, minus what it used before, i
 
 After that, in one process: the time to encode that many parameters, run by run, and to decode them.
 
-    python scripts/bench/merge.py [--nodes 8] [--parameters 5839360] [--turns 5] [--tls] [--robust]
+    python scripts/bench/merge.py [--nodes 8] [--parameters 5839360] [--turns 5] [--tls] [--robust] [--int8]
                                   [--link 100mbit,20ms]
 
 With --tls a third group does the same merge over links that are TLS by pinned keys, and a fourth has bare streams over
 TLS, in turns with the others: what bare streams lose by TLS, no merge can gain. Processor seconds hardly depend on what
 else the machine does. With --robust a group does it with the default of --robust-merge.
-With --link there are two more groups, the plain merge and the robust one, over links that a proxy delays and limits.
+With --int8 a group sends changes of a common base in int8, as --merge-precision int8 does.
+With --link there is one more group of each kind of merge, over links that a proxy delays and limits.
 """
 
 import argparse
@@ -28,20 +29,23 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import combinations
+from itertools import permutations
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName, ranked_names
+from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.node.formats import message_limits
 from p2p_tally.node.links.addresses import Address
 from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.node.links.pinned import PinnedKeys
 from p2p_tally.node.links.websocket import WebSocketTransport
 from p2p_tally.node.merges.all_reduce import AllReduce
+from p2p_tally.node.merges.contributions import Sources
 from p2p_tally.node.merges.exchange import Exchange, Peers
 from p2p_tally.node.merges.robust_reduce import RobustReduce
 from p2p_tally.node.position import Position
@@ -66,7 +70,14 @@ from wan import Line, Wire
 
 READ = 1 << 18
 WANTED, WANTED_TLS, WANTED_ROBUST = 1.15, 1.3, 1.1
+WANTED_INT8 = 0.5  # on a link of 100 Mbit
 SLOW = " over slow links"  # of the names of groups
+# What is compared with a plain merge: by group.
+COMPARED = {
+    "tls": ("merge over TLS", WANTED_TLS),
+    "robust": ("robust merge", WANTED_ROBUST),
+    "int8": ("merge in int8", WANTED_INT8),
+}
 
 
 async def ours(
@@ -77,6 +88,8 @@ async def ours(
     parent: Connection,
     homes: Path | None = None,
     robust_merge: str = "off",
+    *,
+    int8: bool = False,
 ) -> None:
     """`homes`: where the keys of all nodes are; None: links are plain."""
     names = ranked_names(len(ports))
@@ -100,7 +113,12 @@ async def ours(
         name, federation, topology, transport, outbox, position, ballots, lambda _: None, deadlines, time.perf_counter
     )
     reach = Peers(name, step.roster, outbox, step.gather, step.inbox.refuse)
-    exchange: Exchange = AllReduce(reach) if robust_merge == "off" else RobustReduce(reach, robust_merge)
+    sources = (
+        Sources(ChangeFormat("int8"), ErrorFeedback(torch.zeros(len(vector)), common_start=True)) if int8 else None
+    )
+    exchange: Exchange = (
+        AllReduce(reach, sources) if robust_merge == "off" else RobustReduce(reach, robust_merge, sources)
+    )
     await transport.start(step)
     await Startup(transport, topology, step, position, deadlines.timeout, has_played=False).wait()
     before = memory("VmRSS")
@@ -203,6 +221,7 @@ def worker(
         "tls": partial(ours, homes=homes),
         "bare-tls": partial(bare, homes=homes),
         "robust": partial(ours, robust_merge="auto"),
+        "int8": partial(ours, int8=True),
     }
     work = of[kind.removesuffix(SLOW)](rank, ports, listener, vector, parent)
     try:
@@ -246,13 +265,13 @@ class Group:
         ports = [listener.getsockname()[1] for listener in listeners]
         self.pipes = []
         self.processes = []
-        doors = {pair: listening() for pair in combinations(range(nodes), 2)} if link is not None else {}
+        doors = {pair: listening() for pair in permutations(range(nodes), 2)} if link is not None else {}
         if link is not None:
             carrier = context.Process(target=lambda: asyncio.run(carry(link, ports, doors)), daemon=True)
             carrier.start()
         for rank, listener in enumerate(listeners):
             ours_end, theirs = context.Pipe()
-            # Of two nodes the one with the smaller name dials: it is given the address of a proxy.
+            # Who dials, the other is behind a proxy.
             seen = [doors[rank, other].getsockname()[1] if (rank, other) in doors else port
                     for other, port in enumerate(ports)]  # fmt: skip
             process = context.Process(
@@ -329,24 +348,24 @@ def compare(groups: dict[str, Group], turns: int, parameters: int) -> None:
         f"{8 * (nodes - 1) * parameters / 1e6:,.0f} MB in all; at most {WANTED:g} wanted)\n"
         f"peak memory above the vector itself: {peak('ours'):.2f} |W| (at most 2.5 wanted)"
     )
-    if "tls" in groups:
+    if "bare-tls" in groups:
         print(
-            f"merge over TLS / plain merge: median {ratio('tls', 'ours', 0):.2f}, processor seconds "
-            f"{ratio('tls', 'ours', 2):.2f} (at most {WANTED_TLS:g} wanted); {peak('tls'):.2f} |W|\n"
             f"bare streams over TLS / bare streams: median {ratio('bare-tls', 'bare', 0):.2f}, processor seconds "
             f"{ratio('bare-tls', 'bare', 2):.2f}"
         )
-    if "robust" in groups:
-        print(
-            f"robust merge / plain merge: median {ratio('robust', 'ours', 0):.2f}, processor seconds "
-            f"{ratio('robust', 'ours', 2):.2f} (at most {WANTED_ROBUST:g} wanted); {peak('robust'):.2f} |W|"
-        )
-    if "robust" + SLOW in groups:
-        plain = statistics.median(found[0] for found in turned["ours" + SLOW][1:])
-        print(
-            f"the same over slow links: median {ratio('robust' + SLOW, 'ours' + SLOW, 0):.2f} of {plain:.2f} s, "
-            f"processor seconds {ratio('robust' + SLOW, 'ours' + SLOW, 2):.2f} (at most {WANTED_ROBUST:g} wanted)"
-        )
+    for kind, (name, wanted) in COMPARED.items():
+        if kind in groups:
+            print(
+                f"{name} / plain merge: median {ratio(kind, 'ours', 0):.2f}, processor seconds "
+                f"{ratio(kind, 'ours', 2):.2f} (at most {wanted:g} wanted); {peak(kind):.2f} |W|"
+            )
+        if kind + SLOW in groups:
+            plain = statistics.median(found[0] for found in turned["ours" + SLOW][1:])
+            print(
+                f"{name} / plain merge, over slow links: median {ratio(kind + SLOW, 'ours' + SLOW, 0):.2f} of "
+                f"{plain:.2f} s, processor seconds {ratio(kind + SLOW, 'ours' + SLOW, 2):.2f} (at most {wanted:g} "
+                "wanted)"
+            )
     used = statistics.median(found[2] for found in turned["ours"][1:]) / nodes
     share = checksum_seconds(parameters, nodes) / used
     print(f"checksums: {100 * share:.1f} % of the {1000 * used:.0f} ms of a plain merge (at most 3 wanted)")
@@ -373,17 +392,19 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--tls", action="store_true", help="also merge over TLS")
     parser.add_argument("--robust", action="store_true", help="also merge with the default of --robust-merge")
-    parser.add_argument("--link", help="also merge, plain and robust, over such links, as 100mbit,20ms")
+    parser.add_argument("--int8", action="store_true", help="also merge in int8")
+    parser.add_argument("--link", help="also do each kind of merge over such links, as 100mbit,20ms")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         homes = Path(folder)
         for name in ranked_names(arguments.nodes):
             make_identity(homes / name)
-        kinds = ["bare", "ours", *["tls", "bare-tls"] * arguments.tls, *["robust"] * arguments.robust]
+        chosen = [kind for kind in COMPARED if getattr(arguments, kind)]
+        kinds = ["bare", "ours", *chosen, *["bare-tls"] * arguments.tls]
         groups = {kind: Group(kind, arguments.nodes, arguments.parameters, homes) for kind in kinds}
         if arguments.link:
             link = links_of(arguments.link, ["node-0"])[0]
-            for kind in ("ours", "robust"):
+            for kind in ("ours", *chosen):
                 groups[kind + SLOW] = Group(kind + SLOW, arguments.nodes, arguments.parameters, homes, link)
         compare(groups, arguments.turns, arguments.parameters)
         for group in groups.values():

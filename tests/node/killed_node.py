@@ -39,8 +39,8 @@ def arm(moment: str, at: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         enter(self, began)
 
-    async def stream_or_die(self: Outbox, peer: NodeName, message: Message) -> None:
-        await stream(self, peer, message)
+    async def stream_or_die(self: Outbox, peer: NodeName, message: Message, frame: bytes) -> None:
+        await stream(self, peer, message, frame)
         if moment == "inside-merge" and isinstance(message, Shard) and message.round == at:
             await self.transport.close()
             die()

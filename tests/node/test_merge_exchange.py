@@ -49,10 +49,10 @@ class TamperedOutbox(Outbox):
 
     tamper: Tamper | None = None
 
-    async def stream(self, peer: NodeName, message: Message) -> None:
+    async def stream(self, peer: NodeName, message: Message, frame: bytes) -> None:
         sent = self.tamper(peer, message) if self.tamper and isinstance(message, Shard) else message
         if sent is not None:
-            await super().stream(peer, sent)
+            await super().stream(peer, sent, frame if sent is message else frames.encode(sent))
 
 
 class GivenWeights:

@@ -85,10 +85,10 @@ def die_in_merge(daemon: Daemon, stage: Stage, monkeypatch: pytest.MonkeyPatch) 
     """Let it die as it is about to send the first run of a stage."""
     stream = daemon.node.outbox.stream
 
-    async def stream_or_die(peer: NodeName, message: Message) -> None:
+    async def stream_or_die(peer: NodeName, message: Message, frame: bytes) -> None:
         if isinstance(message, Shard) and message.stage is stage:
             raise Killed
-        await stream(peer, message)
+        await stream(peer, message, frame)
 
     monkeypatch.setattr(daemon.node.outbox, "stream", stream_or_die)
 

@@ -228,13 +228,18 @@ def test_rounds_count_from_one(make: Any) -> None:
         lambda value: Vote(1, value),
         lambda value: Announce(1, value),
         lambda value: Announce(1, b"", value),
-        lambda value: Shard(1, Stage.VECTOR, 0, value),
         Lost,
     ],
 )
 def test_no_bytes(make: Any, value: object) -> None:
     with pytest.raises(FrameError, match="not bytes"):
         make(value)
+
+
+@pytest.mark.parametrize("value", ["text", None, 3, bytearray(4), (1, 2)])
+def test_no_parameters(value: Any) -> None:
+    with pytest.raises(FrameError, match="not bytes"):
+        Shard(1, Stage.VECTOR, 0, value)
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,10 @@ class Outbox:
         for peer in peers:
             self.send(peer, message, frame)
 
-    async def stream(self, peer: NodeName, message: Message) -> None:
+    async def stream(self, peer: NodeName, message: Message, frame: bytes) -> None:
         """Send a large message, once the link's queue has room for it."""
         await self.transport.drained(peer)
-        self.send(peer, message, frames.encode(message))
+        self.send(peer, message, frame)
 
     def send(self, peer: NodeName, message: Message, frame: bytes) -> bool:
         """Returns whether there was a link."""

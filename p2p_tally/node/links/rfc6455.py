@@ -11,6 +11,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from p2p_tally.protocol.parameter_frames import TAIL
+
 VERSION = "13"
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
@@ -24,6 +26,9 @@ _FINAL, _RESERVED, _OPCODE, _MASKED, _LENGTH = 0x80, 0x70, 0x0F, 0x80, 0x7F
 # The key of frames that this side masks. Keys are there so that no page in a browser chooses the bytes that a proxy
 # sees; a node is no browser. This key leaves the bytes as they are, and nobody has to go through them.
 _OWN_KEY = bytes(4)
+
+
+_ALIGNED = 64
 
 
 class Opcode(IntEnum):
@@ -94,6 +99,13 @@ def unmask(payload: bytearray | memoryview, key: bytes) -> None:
     words = data[:whole].view(np.uint32)
     words ^= np.frombuffer(key, np.uint32)
     data[whole:] ^= np.frombuffer(key, np.uint8)[: len(data) - whole]
+
+
+def _aligned(length: int) -> memoryview:
+    """A new buffer. Where it is the frame of parameters, these lie so that they can be computed with as they are."""
+    spare = np.empty(length + _ALIGNED, np.uint8)
+    start = (TAIL - length - int(spare.__array_interface__["data"][0])) % _ALIGNED
+    return spare[start : start + length].data
 
 
 class FrameReader:
@@ -175,7 +187,7 @@ class FrameReader:
 
     def _begin_long(self, first: int, key: bytes, length: int, start: int) -> None:
         came = self._end - start
-        self._long = np.empty(length, np.uint8).data
+        self._long = _aligned(length)
         self._long[:came] = self._short[start : self._end]
         self._filled, self._first, self._key, self._end = came, first, key, 0
 

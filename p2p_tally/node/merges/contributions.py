@@ -32,7 +32,7 @@ class Contribution(Protocol):
 
     def __len__(self) -> int: ...
 
-    def send(self, run: slice) -> bytes:
+    def send(self, run: slice) -> bytes | memoryview:
         """A run of this node, for the peer that sums it."""
         ...
 
@@ -44,7 +44,7 @@ class Contribution(Protocol):
         """Decode a run from a peer; or raise a ParameterError."""
         ...
 
-    def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> bytes | None:
+    def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> bytes | memoryview | None:
         """Average the runs of all participants, in order of name, and put the mean into the result. Returns the bytes
         to send to the others; None if the mean is not usable."""
         ...
@@ -94,8 +94,8 @@ class Parameters:
     def __len__(self) -> int:
         return len(self._vector)
 
-    def send(self, run: slice) -> bytes:
-        return PLAIN.encode(self._vector[run])
+    def send(self, run: slice) -> memoryview:
+        return as_bytes(self._vector[run])
 
     def own(self, run: slice) -> np.ndarray:
         return self._vector[run]
@@ -103,11 +103,11 @@ class Parameters:
     def read(self, data: bytes, count: int) -> np.ndarray:
         return read_plain(data, count)
 
-    def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> bytes | None:
+    def reduce(self, run: slice, parts: Sequence[np.ndarray]) -> memoryview | None:
         self._result[run] = self._mean(parts)
         if not np.isfinite(self._result[run]).all():  # NaN or an overflow: the others would refuse it
             return None
-        return PLAIN.encode(self._result[run])
+        return as_bytes(self._result[run])
 
     def take(self, run: slice, values: np.ndarray) -> None:
         self._result[run] = values
@@ -148,6 +148,7 @@ class Changes:
         self._kept = vector - feedback.base
         self._kept += feedback.residual
         self._result = np.empty_like(vector)
+        self._largest: np.float32 | None = None  # change of the result, once it is asked for
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -196,8 +197,10 @@ class Changes:
 
     def mean_at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         moved = self._result[places] - self._base[places]
+        if self._largest is None:
+            self._largest = np.abs(self._result - self._base).max(initial=0.0)
         # A step of int8 is at most this part of the largest value; the sum with the base rounds too.
-        step = np.abs(self._result - self._base).max(initial=0.0) / LEVELS + EPSILON * np.abs(self._result[places])
+        step = self._largest / LEVELS + EPSILON * np.abs(self._result[places])
         left_out = (moved == 0) & bool(self._format.top_k)
         return moved, np.where(left_out, np.inf, step).astype(np.float32)
 
@@ -252,6 +255,11 @@ class Sources:
         if self._outer is None or len({name[first:] for name in names}) <= 1:
             return None
         return self._outer.vector()
+
+
+def as_bytes(values: np.ndarray) -> memoryview:
+    """A run [n] as float32, not copied where the machine keeps numbers in the order of the wire."""
+    return values.astype("<f4", copy=False).data.cast("B")
 
 
 def read_plain(data: bytes, count: int) -> np.ndarray:

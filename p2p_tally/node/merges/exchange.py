@@ -15,6 +15,7 @@ from p2p_tally.errors import ParameterError, PeerError
 from p2p_tally.ids import NodeName, digest
 from p2p_tally.node.links.outbox import Outbox
 from p2p_tally.node.step.waits import USUAL, Leeway
+from p2p_tally.protocol import frames
 from p2p_tally.protocol.messages import Announce, Shard, Stage
 from p2p_tally.protocol.peers import Roster
 from p2p_tally.topologies import Topology
@@ -92,13 +93,14 @@ class Runs:
             del heard[peer]
         return {peer: said for peer, said in heard.items() if self._peers.merges_with(peer)}
 
-    async def send(self, stage: Stage, part: int, data: Iterable[tuple[NodeName, bytes]]) -> None:
+    async def send(self, stage: Stage, part: int, data: Iterable[tuple[NodeName, bytes | memoryview]]) -> None:
         """Send a run to each peer. Concurrently, so that a slow peer does not delay the others."""
-        stream, sending, shard = self._peers.outbox.stream, [], None
+        stream, sending, shard, frame = self._peers.outbox.stream, [], None, b""
         for peer, run in data:
-            if shard is None or shard.data is not run:  # a mean goes to all: its checksum is computed once
+            if shard is None or shard.data is not run:  # a mean goes to all: its frame is made once
                 shard = Shard(self._round, stage, part, run)
-            sending.append(stream(peer, shard))
+                frame = frames.encode(shard)
+            sending.append(stream(peer, shard, frame))
         await asyncio.gather(*sending)
 
     async def collect(

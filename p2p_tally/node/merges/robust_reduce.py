@@ -229,20 +229,24 @@ class Try:
         name = self._circle.names[place]
         counting = [check.counted[0] for check in checks.values()]
         usual = {member for member in range(members) if 2 * sum(member in one for one in counting) > len(checks)}
+        alike: dict[frozenset[int], np.ndarray] = {}  # the places of the runs in which the same contributions count
         for run, counted in zip(self._cut[name], checks[place].counted, strict=False):
             if len(usual - counted) > rule.liars or not counted:
                 return False
             here = (places >= run.start) & (places < run.stop)
-            said = [claimed[here] for member, claimed in claims.items() if member in counted]
+            same = frozenset(counted)
+            alike[same] = alike[same] | here if same in alike else here
+        for same, here in alike.items():
+            said = [claimed[here] for member, claimed in claims.items() if member in same]
             if not here.any():
                 continue
             found, slack = self._own.mean_at(places[here])
             if not rule.by_coordinate:
-                if len(said) == len(counted) and not spots.possible(found, said, slack):
+                if len(said) == len(same) and not spots.possible(found, said, slack):
                     return False
             else:
                 cut = rule.liars if rule.name == "trim" else members
-                if not spots.possible_trimmed(found, said, len(counted), cut, rule.liars, slack):
+                if not spots.possible_trimmed(found, said, len(same), cut, rule.liars, slack):
                     return False
         return True
 

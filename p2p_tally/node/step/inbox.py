@@ -230,7 +230,14 @@ class Inbox:
         return self._arrive(origin, Stage.VOTE, vote.round, 0, item, raw, via)
 
     def _arrive(
-        self, peer: NodeName, stage: Stage, round: int, part: int, item: Any, raw: bytes, via: NodeName | None = None
+        self,
+        peer: NodeName,
+        stage: Stage,
+        round: int,
+        part: int,
+        item: Any,
+        raw: bytes | memoryview,
+        via: NodeName | None = None,
     ) -> Arrival:
         """`via`: the neighbour that sent it, if that may be another node than `peer`."""
         known, direct = self._roster[peer], via in (None, peer)

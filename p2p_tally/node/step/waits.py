@@ -264,7 +264,9 @@ class Waits:
         """Whether a new item from this peer would be recorded or held. If not, there is no need to decode it."""
         return self._barrier.wants(peer, stage, place)
 
-    def arrive(self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes, link: int = 0) -> Arrival:
+    def arrive(
+        self, peer: NodeName, stage: Stage, place: Place, item: Any, raw: bytes | memoryview, link: int = 0
+    ) -> Arrival:
         awaited = self._timeout is not None and self._barrier.awaits(peer)
         arrival = self._barrier.arrive(peer, stage, place, item, raw, link)
         if awaited and arrival is Arrival.RECORDED:
