@@ -81,7 +81,8 @@ def crowd(**options: Any) -> Federation:
         {"topology": "gossip", "robust_merge": "off"},
         {"topology": "gossip"},  # neighbours' vectors, clipped
         {"topology": "mesh", "method": "diloco"},  # a trimmed mean
-        {"topology": "ring", "hops": 2, "tally_weights": "mixing", "warmup": "auto", "merge_every": 0, "ballot": "coded"},
+        {"topology": "ring", "hops": 2, "tally_weights": "mixing", "warmup": "auto", "merge_every": 0,
+         "ballot": "coded"},
         {"topology": "ring", "merge_over": "ring", "inverse_agreement": 0.5, "robust_merge": "off", "calibrate": 0.5},
         {"topology": "matchings", "method": "fedmd", "robust_merge": "off"},  # another graph every round
         {"topology": "mesh", "method": "rcfd", "soft_precision": "int8", "model": "mlp:8,mlp:16", "merge_every": 0},
@@ -167,7 +168,7 @@ def test_shares_keep_together_what_is_computed_together() -> None:
 @pytest.mark.parametrize(
     ("workers", "options", "said"),
     [
-        ("ray:0", {}, "--workers ray:0: accepted is a whole number from 1 to the number of nodes, or ray:K for K actors"),
+        ("ray:0", {}, "--workers ray:0: accepted is a whole number from 1 to the number of nodes, or ray:K"),
         ("ray:", {}, "--workers ray:: accepted is"),
         ("ray:71", {}, "--workers ray:71: accepted is at most the number of nodes, ray:70"),
         ("ray:2", {"attack": "flip:1"}, "--workers ray:2 with --attack flip:1: accepted there is no --attack, or"),
@@ -176,7 +177,7 @@ def test_shares_keep_together_what_is_computed_together() -> None:
         ("ray:2", {"method": "cronus"}, "--workers ray:2 with --method cronus: accepted there is tally, local"),
         ("ray:2", {"method": "pame"}, "--workers ray:2 with --method pame: accepted there is tally, local"),
         ("ray:2", {"model": "own_models:with_extras"}, "--workers ray:2: accepted for this model is 1; it draws"),
-        ("ray:2", {"leave": "node-3@4"}, "--workers ray:2 with members that join or leave: accepted there is no --join"),
+        ("ray:2", {"leave": "node-3@4"}, "--workers ray:2 with members that join or leave: accepted there is no"),
     ],
 )  # fmt: skip
 def test_what_parts_cannot_do_is_refused_in_one_line(workers: str, options: dict[str, Any], said: str) -> None:
