@@ -10,14 +10,14 @@ of the clock, for machines that are shared.
     python scripts/bench/scale.py --crowd 10000 [--set merge_every=4] [--set ballot=coded] [--eval-every 10]
     python scripts/bench/scale.py --crowd 10000 --actors 2 [--set merge_every=4] [--eval-every 10]
 
-With `--actors K` the second form plays the federation first in this process, with as many threads, and then in K actors
-of a Ray on this machine (`--workers ray:K`): processor seconds of all processes, bytes that went between them, memory of
-an actor, and whether both end with the same parameters.
-
 The second form plays one large federation twice, once evaluated in every round (the default) and once in the last round
 only; with `--eval-every E` once. It says how long the first round is in coming, how fast rounds are, and what memory
 they take. Beside it stands what the machine allows: the arithmetic of a round at the rate of a large matrix product,
 and the bytes that it must move at the rate of a large copy, both measured in the same run.
+
+With `--actors K` it plays the federation once, first in this process, with as many threads, and then in K actors
+of a Ray on this machine (`--workers ray:K`): processor seconds of all processes, bytes that went between them, memory
+of an actor, and whether both end with the same parameters.
 """
 
 import argparse
