@@ -86,8 +86,8 @@ class Stacked:
         if sends_changes(self.federation):
             self.coded = CodedMerge(self.stack.parameters, self.merge_format, begin_alike(self.federation))
         # Peers that merge have one architecture.
-        width = len(self.stack.groups[0].template.parameters)
-        self.record = Record(self.federation, topology, self.ballots, width)
+        parameters = self.stack.groups[0].template.parameters
+        self.record = Record(self.federation, topology, self.ballots, len(parameters), parameters.layout)
         # The round after which each peer's channel is open; NOT_YET while an automatic warm-up lasts.
         warmup = self.federation.warmup
         self.opened = np.full(len(self.names), warmup if isinstance(warmup, int) else NOT_YET)  # [N]
@@ -306,9 +306,10 @@ class Stacked:
         """Merge; False where it was not completed, or its result is not used yet."""
         self.merged_at = r
         parameters = self.lies.contributed(r, self.stack.contributions())
-        ways = self.coded, self.place, self.stack.own_loss
-        found = averages(parameters, graph, self.federation, self.topology, r, *ways)
-        return self._take(r, self.pace.begun(found, self.stack, r == self.federation.rounds))
+        stack, settings = self.stack, self.federation
+        ways = self.coded, self.place, stack.own, stack.layout
+        found = averages(parameters, graph, settings, self.topology, r, *ways)
+        return self._take(r, self.pace.begun(found, stack, r == settings.rounds))
 
     def _take(self, r: int, result: Result | None) -> bool:
         """Use the result of the merge of round r; False where there is none."""

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.architectures import of_rank
+from p2p_tally.learning.by_rows import vector_of
 from p2p_tally.learning.data import batch_seed
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import live_statistics
-from p2p_tally.learning.setup import Task, make_learner
+from p2p_tally.learning.setup import Task, make_learner, make_second
 from p2p_tally.learning.start import check_frozen, frozen_tensors
 from p2p_tally.runner.stacked.batched_model import fixed_tensors, layers_of
 from p2p_tally.runner.stacked.block import Block, Rows
@@ -60,12 +61,16 @@ class Group:
                 task.federation,
                 ({key: self.fixed[key][rows[rank]] for key in frozen} if rank in rows else frozen for rank in ranks),
             )
-        exchange = method_of(task.federation).exchange
-        if exchange is not None and exchange.takes is not None and fixed:
+        method = method_of(task.federation)
+        several = method.second is not None or (method.exchange is not None and method.exchange.takes is not None)
+        if several and fixed:
             raise ConfigError(
-                f"--engine stacked: the method {method_of(task.federation).name} judges models by a peer's own "
-                "buffers, which this model has; accepted for it is --engine exact"
+                f"--engine stacked: the method {method.name} judges or trains several models by a peer's own buffers, "
+                "which this model has; accepted for it is --engine exact"
             )
+        kept = [make_second(task, name, rank) for name, rank in zip(self.names, self.ranks, strict=True)]
+        self._second = kept[0] if kept else None
+        self._seconds = [vector_of(model).to(self.device) for model in kept if model is not None]  # [M] each
         self._rows = self._cut(threads) if self.ranks else []
         self.blocks: list[Block] = []
         if self._rows:
@@ -112,10 +117,12 @@ class Group:
                     shards[own],
                     drawn,
                     {key: value[own] for key, value in self.fixed.items()},
+                    torch.stack(self._seconds[own]) if self._seconds else None,
                 ),
                 self.template.model,
                 self.parameters[own],
                 scratch,
+                self._second,
             )
             for own, drawn in zip(self._rows, draws, strict=True)
         ]
@@ -160,14 +167,26 @@ class Group:
 
     def learners(self) -> Iterator[Learner]:
         """Each peer's model in turn, in one learner."""
+        beside = self.beside()
         for row, vector in enumerate(self.parameters):
-            yield self.learner(vector, {key: value[row] for key, value in self.fixed.items()})
+            one = [{key: value[row] for key, value in some.items()} for some in (self.fixed, beside)]
+            yield self.learner(vector, *one)
 
-    def learner(self, vector: Tensor, fixed: Mapping[str, Tensor]) -> Learner:
-        """One learner for all: with these parameters [W], and buffers and parameters that do not train."""
+    def beside(self) -> dict[str, Tensor]:
+        """What else a learner answers by, [n, ...] each."""
+        if not method_of(self.task.federation).answering or not self.blocks:
+            return {}
+        states = [block.merge_step.state for block in self.blocks]
+        return {key: torch.cat([state[key] for state in states]) for key in states[0]}
+
+    def learner(self, vector: Tensor, fixed: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Learner:
+        """One learner for all: with these parameters [W], buffers and parameters that do not train, and what else it
+        answers by."""
         self.template.parameters.vector.copy_(vector)
         for key, value in fixed_tensors(self.template.model).items():
             value.copy_(fixed[key])
+        for key, own in beside.items():
+            self.template.merge_step.state[key].copy_(own)
         return self.template
 
 

@@ -37,7 +37,7 @@ def _asks_for_all(federation: Federation) -> Iterator[tuple[str, str]]:
         yield f"--robust-soft {federation.robust_soft}", "no --robust-soft"
     if federation.consensus_weight == "agreement":
         yield "--consensus-weight agreement", "--consensus-weight fixed or margin"
-    if not is_batched(method, federation) or method.loss is not None or method.exchange is not None:
+    if not is_batched(method, federation) or method.loss is not None or method.exchange is not None or method.second:
         yield (
             f"--method {method.name}",
             "tally, local, no-consensus, fedavg, fedprox, fedmd, rcfd, feddf, diloco or gflat",

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.architectures import holders
-from p2p_tally.learning.exchanges.own_loss import own_loss
+from p2p_tally.learning.exchanges.code import Layout
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
+from p2p_tally.learning.own import Own
 from p2p_tally.learning.setup import Task
 from p2p_tally.runner.stacked.block import Block
 from p2p_tally.runner.stacked.group import Group
@@ -35,6 +36,7 @@ class Models(NamedTuple):
     ranks: list[int]
     parameters: Tensor  # [k, W]
     fixed: dict[str, Tensor]  # [k, ...]
+    beside: dict[str, Tensor]  # the same, of what else they answer by
 
 
 class Peers:
@@ -72,16 +74,32 @@ class Peers:
         (group,) = self.groups
         return group.parameters
 
+    @property
+    def layout(self) -> Layout:
+        """That of the models. Only where all have one architecture."""
+        return self.groups[0].template.parameters.layout
+
     def contributions(self) -> Tensor:
         """What all peers here give to a merge [n, V W]."""
         if method_of(self.task.federation).exchange is None:
             return self.parameters
         return torch.cat([block.contribution() for block in self.blocks])
 
-    def own_loss(self, rank: int) -> Callable[[Tensor], float]:
-        """How well parameters [W] do on the data of the peer of a rank. Only where all have one architecture."""
+    def own(self, rank: int) -> Own:
+        """The data of the peer of a rank, for its row's functions. Only where all have one architecture."""
         (group,) = self.groups
-        return own_loss(group.template.model, self.task.shards[rank], group.template.normalise, self.device)
+        block, row = self._rows[rank]
+        state = {key: tensor[row] for key, tensor in block.merge_step.state.items()}
+        template, task = group.template, self.task
+        return Own(
+            self.names[rank],
+            task.federation,
+            template.model,
+            task.shards[rank],
+            template.normalise,
+            task.classes,
+            state,
+        )
 
     def each(self, work: Callable[[Block], Result], blocks: Sequence[Block] | None = None) -> list[Result]:
         """The work of every block, or of some, in their order."""
@@ -151,7 +169,8 @@ class Peers:
         for group in self.groups:
             rows = slice(*np.searchsorted(group.ranks, [first, last]).tolist())
             fixed = {key: value[rows].clone() for key, value in group.fixed.items()}  # a view would take all along
-            own.append(Models(group.ranks[rows], group.parameters[rows].clone(), fixed))
+            beside = {key: value[rows].clone() for key, value in group.beside().items()}
+            own.append(Models(group.ranks[rows], group.parameters[rows].clone(), fixed, beside))
         return self.place.collected(own)
 
     def learners(self) -> Iterator[Learner]:
@@ -167,7 +186,8 @@ class Peers:
             }
             for rank in range(first, last):
                 group, models, row = found[rank]
-                yield group.learner(models.parameters[row], {key: value[row] for key, value in models.fixed.items()})
+                one = [{key: value[row] for key, value in some.items()} for some in (models.fixed, models.beside)]
+                yield group.learner(models.parameters[row], *one)
 
 
 def _prefix(group: int) -> str:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from p2p_tally.config import Federation
+from p2p_tally.learning.exchanges.code import Layout
 from p2p_tally.node.flows import flows
 from p2p_tally.node.traffic import Traffic, VotesSent, totals
 from p2p_tally.protocol.ballots import BallotFormat
@@ -28,8 +29,10 @@ class Sent(NamedTuple):
 class Record:
     """Of one federation."""
 
-    def __init__(self, federation: Federation, topology: Topology, ballots: BallotFormat, parameters: int) -> None:
-        self._traffic = Traffic(federation, topology, ballots, parameters)
+    def __init__(
+        self, federation: Federation, topology: Topology, ballots: BallotFormat, parameters: int, layout: Layout
+    ) -> None:
+        self._traffic = Traffic(federation, topology, ballots, parameters, layout)
 
     def book(
         self, sent: Sent, there: np.ndarray, seconds: Mapping[str, float], lines: RoundLog | None
