@@ -81,6 +81,7 @@ def simulate(
     resume: ResumeFolder = None,
     as_json: Json = False,
     page: Page = False,
+    ray_address: RayAddress = "local",
     report: Annotated[bool, typer.Option("--report", hidden=True)] = False,
     given: dict[str, Any],
 ) -> None:
@@ -105,7 +106,7 @@ def simulate(
                 if report:
                     report_line(line)
 
-            run = run_simulation(federation, settings, on_line, None, resume is not None, watch)
+            run = run_simulation(federation, settings, on_line, None, resume is not None, watch, ray_address)
     except KeyboardInterrupt:
         raise _stopped_simulation(settings.out) from None
     if not report:

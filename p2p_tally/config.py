@@ -18,6 +18,8 @@ from p2p_tally.options import Options, option
 
 EngineName = Literal["exact", "stacked", "auto"]
 
+RAY_WORKERS = r"^ray:[1-9]\d{0,5}$"
+
 __all__ = [
     "MAX_CLASSES",
     "METHOD_NAMES",
@@ -82,13 +84,13 @@ class SimulationSettings(NodeSettings):
         "exact, stacked or auto",
         metavar="ENGINE",
     )
-    workers: int | None = option(
+    workers: Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=RAY_WORKERS)] | None = option(
         None,
-        "threads that peers are spread over; the same bits [default: exact: 1; stacked: one for each core]",
-        "a whole number from 1 to the number of nodes",
-        metavar="W",
+        "threads that peers are spread over, or Ray's actors (stacked); the same bits [default: exact: 1; stacked: one "
+        "thread for each core]",
+        "a whole number from 1 to the number of nodes, or ray:K for K actors of Ray",
+        metavar="W|ray:K",
         group="Running",
-        ge=1,
     )
     checkpoint_seconds: float = option(
         60.0,
@@ -98,6 +100,16 @@ class SimulationSettings(NodeSettings):
         group="Running",
         ge=0,
     )
+
+    @property
+    def actors(self) -> int | None:
+        """How many actors of Ray hold the peers; None: they are in this process."""
+        return int(self.workers.removeprefix("ray:")) if isinstance(self.workers, str) else None
+
+    @property
+    def threads(self) -> int | None:
+        """How many threads work, where the operator says so."""
+        return None if isinstance(self.workers, str) else self.workers
 
 
 class ServiceSettings(NodeSettings):

@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -109,22 +109,62 @@ class ActorHandle:
         _ray().kill(self._actor)
 
 
+class Resident:
+    """An object on a machine of the cluster. What its methods return are references, which other objects take as
+    arguments: the values go from machine to machine, without this one."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def call(self, method: str, *arguments: Any, returns: int = 1) -> Any:
+        """A reference to what the method returns; of several values, a reference to each."""
+        return getattr(self._actor, method).options(num_returns=returns).remote(*arguments)
+
+    def release(self) -> None:
+        _ray().kill(self._actor)
+
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether an error of `fetch` says that this object is no more."""
+        return bool(getattr(error, "actor_id", None) == self._actor._actor_id.hex())
+
+
+def fetch(references: Sequence[Any]) -> list[Any]:
+    """The values. An OperatorError of a remote object is raised as it is; where one is lost, what Ray says of it."""
+    try:
+        return list(_ray().get(list(references)))
+    except _ray().exceptions.RayTaskError as error:
+        if isinstance(error.cause, OperatorError):
+            raise error.cause from None
+        raise
+
+
+def lost(error: BaseException) -> str | None:
+    """Why a remote object or its machine is lost, in one line; None: it is another error."""
+    exceptions = _ray().exceptions
+    of_the_program = isinstance(error, exceptions.RayTaskError)
+    return _reason(error) if isinstance(error, exceptions.RayError) and not of_the_program else None
+
+
 class RayCluster:
     """A cluster: one on this machine for as long as this object is entered, or one that is there already."""
 
-    def __init__(self, address: str, resources: Resources, spread: bool = False, at_once: int = 1) -> None:
-        """`address`: local, auto or HOST:PORT. `at_once`: processes that must run at the same time."""
+    def __init__(
+        self, address: str, resources: Resources, spread: bool = False, at_once: int = 1, asked: str = "--on ray"
+    ) -> None:
+        """`address`: local, auto or HOST:PORT. `at_once`: processes that must run at the same time. `asked`: the option
+        that wants Ray."""
         if address.startswith("ray://"):
             raise ConfigError(f"--ray-address {address}: accepted is {ADDRESSES}; run it on the cluster")
         self.address = address
         self.resources = resources
         self._spread = spread
         self._at_once = at_once
+        self._asked = asked
 
     def __enter__(self) -> Self:
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
-        ray = _ray()
+        ray = _ray(self._asked)
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self.address == "local":
             # Launched nodes may be many on few cores, as they are without Ray.
@@ -135,7 +175,7 @@ class RayCluster:
                 ray.init("local", **here, **quiet)
             except Exception as error:  # Ray raises just that where it does not come up in time
                 ray.shutdown()
-                raise LostError(f"--on ray: Ray does not start here: {_reason(error)}") from None
+                raise LostError(f"{self._asked}: Ray does not start here: {_reason(error)}") from None
         else:
             try:
                 self._reach()
@@ -162,7 +202,7 @@ class RayCluster:
         for name, asked, kind in (("cpus", self.resources.cpus, "CPU"), ("gpus", self.resources.gpus, "GPU")):
             each = [int(machine.get(kind, 0) / asked) for machine in machines] if asked else []
             if asked and sum(each) < self._at_once:
-                option = f"--{name}-per-{self.resources.unit} {asked:g}"
+                option = f"--{name}-per-{self.resources.unit} {asked:g}" if self._asked == "--on ray" else self._asked
                 have = ", ".join(f"{machine.get(kind, 0):g}" for machine in machines)
                 text = f"{option}: {self._at_once} at once do not fit the cluster's machines, which have {have} {kind}"
                 if self.address == "local":
@@ -171,10 +211,17 @@ class RayCluster:
 
     def remote_process(self) -> ActorHandle:
         """A remote process; it starts as soon as a machine has room for it."""
+        return ActorHandle(self._place(RayActor))
+
+    def resident(self, kind: type, *arguments: Any) -> "Resident":
+        """An object on a machine that has room for it, for as long as it is not released."""
+        return Resident(self._place(kind, *arguments))
+
+    def _place(self, kind: type, *arguments: Any) -> Any:
         options: dict[str, Any] = {"num_cpus": self.resources.cpus, "num_gpus": self.resources.gpus}
         if self._spread:
             options["scheduling_strategy"] = "SPREAD"
-        return ActorHandle(_ray().remote(**options)(RayActor).remote())
+        return _ray().remote(**options)(kind).remote(*arguments)
 
     def command(self, arguments: list[str], files: dict[str, bytes]) -> Command:
         # A process that asks for no GPU sees none; releases of Ray differ in that.
@@ -187,8 +234,8 @@ def _reason(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _ray() -> Any:
+def _ray(asked: str = "--on ray") -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError:
-        raise ConfigError('--on ray: needs Ray; install it with: pip install "p2p-tally[ray]"') from None
+        raise ConfigError(f'{asked}: needs Ray; install it with: pip install "p2p-tally[ray]"') from None

@@ -43,6 +43,12 @@ class Survey:
         return cls(accuracy, loss, logs.argmax(-1).numpy(), mean_pairwise_kl(logs))
 
 
+def compared_probes(task: Task) -> tuple[Tensor, Tensor | None]:
+    """The probes on which peers are compared, and their labels, where they have any."""
+    pool = task.probes.examples
+    return pool.take(torch.arange(max(1, min(len(pool), COMPARED_PROBES // pool.probes_each))))
+
+
 class RoundLog:
     """Adds up what the rounds cost, and passes a line for each evaluated round to the run and to every listener."""
 
@@ -53,9 +59,7 @@ class RoundLog:
         self.clock = clock or NoClock()  # hears of every round
         self._listeners = list(listeners)
         self.task = task
-        pool = task.probes.examples
-        count = max(1, min(len(pool), COMPARED_PROBES // pool.probes_each))
-        self.probes, labels = pool.take(torch.arange(count))
+        self.probes, labels = compared_probes(task)
         self.labels = None if labels is None else labels.flatten().numpy()  # [P], of `probes`
         self.votes: np.ndarray | None = None  # [n, P], of the last line
         self.voters: list[str] = []  # whose they are: those who took part in that round

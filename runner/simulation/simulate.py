@@ -7,10 +7,10 @@ batched model (stacked/engine.py): the same rounds and bytes, floats that differ
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -34,15 +34,17 @@ from p2p_tally.protocol.messages import Stage
 from p2p_tally.runner.clock.clock import Played
 from p2p_tally.runner.clock.messages import Noted
 from p2p_tally.runner.clock.setup import make_clock
+from p2p_tally.runner.ray.crowd import crowd_on_ray
 from p2p_tally.runner.runs.folder import RunFolder
-from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
+from p2p_tally.runner.runs.provenance import Provenance, one_or_each, record_provenance
 from p2p_tally.runner.runs.round_lines import OnLine, RoundLog, Survey
 from p2p_tally.runner.runs.run import Run, cell_name
 from p2p_tally.runner.simulation.checkpoints import EngineState, Resumable, RunCheckpoints, checkpoints_of
 from p2p_tally.runner.simulation.event_loop import carrying_interrupts, run_to_end
 from p2p_tally.runner.simulation.virtual_time import VirtualTimeLoop
 from p2p_tally.runner.simulation.workers import Workers, check_workers
-from p2p_tally.runner.stacked.engine import Stacked, is_faster
+from p2p_tally.runner.stacked.engine import Stacked
+from p2p_tally.runner.stacked.faster import is_faster
 from p2p_tally.topologies import Topology
 from p2p_tally.tracking.services import check_installed
 from p2p_tally.tracking.tracker import open_tracker
@@ -77,9 +79,11 @@ def simulate(
     engine: EngineName | None = None,
     resume: bool = False,
     watch: Watch | None = None,
+    ray_address: str = "local",
 ) -> Run:
     """Run a federation in this process. `on_line` is called for each evaluated round; files go into `settings.out`.
-    `watch` is called once, before the first round.
+    `watch` is called once, before the first round. `ray_address`: the cluster for the actors that `settings.workers`
+    asks for.
 
     `engine` wins over the settings' own. With `resume`, `settings.out` holds an interrupted run: it continues from its
     last checkpoint, and ends with the same bits and the same files as a run without interruption.
@@ -91,30 +95,28 @@ def simulate(
     # peers among threads of its own, which changes no sum.
     torch.set_num_threads(1)
     try:
-        return _simulate(federation, chosen, on_line or (lambda _: None), threads, resume, watch or (lambda *_: None))
+        with _engine(federation, chosen, threads, ray_address) as (players, task, topology, provenance):
+            heard = on_line or (lambda _: None), watch or (lambda *_: None)
+            return _played(players, task, topology, provenance, chosen, resume, *heard)
     finally:
         torch.set_num_threads(threads)
 
 
-def _simulate(
-    federation: Federation, settings: SimulationSettings, on_line: OnLine, threads: int, resume: bool, watch: Watch
-) -> Run:
+@contextmanager
+def _engine(
+    federation: Federation, settings: SimulationSettings, threads: int, ray_address: str
+) -> Iterator[tuple[Engine, Task, Topology, Provenance]]:
+    """The engine for these options, what it learns and how it was made. Where its peers are in actors, these end with
+    the context."""
     if settings.out is not None:
         federation.check_names()  # its folder holds a config.toml
     check_installed(settings.log)
     topology = make_topology(federation)
     task = prepare(federation, root=settings.data_root, download=settings.download)
     device = pick_device(settings.device)
-    names = [str(name) for name in ranked_names(federation.nodes)]
     engine_name = _choose_engine(settings.engine, task, device)
     check_attacks(task.federation, "stacked" if engine_name == "stacked" else "exact", task.classes)
-    check_workers(task, engine_name, device, settings.workers or 1)
-    engine: Engine = (
-        Stacked(task, topology, device, settings.workers or threads)
-        if engine_name == "stacked"
-        else Exact(task, topology, device, settings.workers or 1)
-    )
-    clock = make_clock(task.federation, topology)
+    check_workers(task, engine_name, device, settings)
     provenance = replace(
         record_provenance(engine_name, device),
         classes=task.classes,
@@ -122,6 +124,29 @@ def _simulate(
         probes=len(task.probes.examples),
         test=len(task.test),
     )
+    if settings.actors is not None:
+        where = ray_address, settings.actors, federation, task, settings.data_root, settings.download
+        with crowd_on_ray(*where) as crowd:
+            yield Stacked(task, topology, device, 1, place=crowd.place), task, topology, provenance
+    elif engine_name == "stacked":
+        yield Stacked(task, topology, device, settings.threads or threads), task, topology, provenance
+    else:
+        yield Exact(task, topology, device, settings.threads or 1), task, topology, provenance
+
+
+def _played(
+    engine: Engine,
+    task: Task,
+    topology: Topology,
+    provenance: Provenance,
+    settings: SimulationSettings,
+    resume: bool,
+    on_line: OnLine,
+    watch: Watch,
+) -> Run:
+    """The run that an engine plays, from its beginning or from its last checkpoint."""
+    clock, names = make_clock(task.federation, topology), [str(name) for name in ranked_names(task.federation.nodes)]
+    engine_name = cast(EngineName, provenance.engine)
     if settings.out is None:
         run = Run(task.federation, names, provenance=provenance)
         with closing(open_tracker(settings.log, None, cell_name(task.federation), task.federation)) as tracker:

@@ -15,18 +15,35 @@ from typing import Any, Self
 import torch
 
 from p2p_tally.attacks.kinds import knows_others, withholds
+from p2p_tally.config import SimulationSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.architectures import holders
 from p2p_tally.learning.norms import training_mode
 from p2p_tally.learning.setup import Task, make_model
+from p2p_tally.runner.stacked.parted import check_parted
 
 
-def check_workers(task: Task, engine: str, device: str, workers: int) -> None:
+def check_workers(task: Task, engine: str, device: str, settings: SimulationSettings) -> None:
     """Refuse, in one line, workers that would have nothing to do or would change bits."""
-    federation = task.federation
+    federation, workers = task.federation, settings.actors or settings.threads or 1
     if workers > federation.nodes:
-        raise ConfigError(f"--workers {workers}: accepted is at most the number of nodes, {federation.nodes}")
+        ray = "ray:" if settings.actors else ""
+        raise ConfigError(
+            f"--workers {settings.workers}: accepted is at most the number of nodes, {ray}{federation.nodes}"
+        )
+    if settings.actors is not None:
+        if engine != "stacked":
+            raise ConfigError(
+                f"--workers {settings.workers} with --engine {engine}: accepted there is a number of threads; actors "
+                "of Ray play --engine stacked"
+            )
+        check_parted(task, str(settings.workers), device)
+        if _draws(task):
+            raise ConfigError(
+                f"--workers {settings.workers}: accepted for this model is 1; it draws random numbers while it trains "
+                "(dropout), from one generator for all peers"
+            )
     if workers == 1 or engine != "exact":
         return
     if device != "cpu":

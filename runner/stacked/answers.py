@@ -1,7 +1,7 @@
 """What stacked peers answer for the probes of a round, how it is sent, and what they learn from it.
 
-Tensor code for what `learning/answers.py`, `learning/consensus.py` and `BallotFormat` do for one peer. N peers, P
-probes, C classes. Logits come block by block, [n, C, P] each.
+Tensor code for what `learning/answers.py`, `learning/consensus.py` and `BallotFormat` do for one peer. N peers, n of
+them in this process, P probes, C classes. Logits come block by block, [b, C, P] each.
 """
 
 from collections.abc import Sequence
@@ -49,6 +49,7 @@ class Answers:
     def __init__(self, task: Task, stack: Peers, ballots: BallotFormat) -> None:
         self._task = task
         self._stack = stack
+        self._place = stack.place
         self._ballots = ballots
         self._method = method_of(task.federation)
         self._sends = self._method.sends
@@ -86,7 +87,8 @@ class Answers:
             return np.array([self._ballots.can_encode(answer) for answer in self._answers(logits)])
         if self._sends is Sends.VOTES:
             return np.ones(len(self._stack.names), bool)
-        return self._stack.by_rank([part.amax(1).isfinite().all(1) for part in logits]).cpu().numpy()
+        finite = self._stack.by_rank([part.amax(1).isfinite().all(1) for part in logits])
+        return self._place.whole(finite.cpu().numpy())
 
     def hear(self, asked: Asked, opened: np.ndarray, links: Neighbourhoods, audience: Neighbourhoods) -> Heard:
         """What the peers learn from a poll. `opened` [N]: after which round each peer's channel is open. `links`,
@@ -117,8 +119,8 @@ class Answers:
         now: Channels,
         audience: Neighbourhoods,
     ) -> Tensor | None:
-        """What every peer hears of those who are `speaking` [N]: [N, P, C], or [1, P, C] where all hear the same. None
-        where nobody speaks. `now`: the peers' channels with the votes that they have."""
+        """What the peers here hear of those who are `speaking` [N]: [n, P, C], or [1, P, C] where all hear the same.
+        None where nobody speaks or hears. `now`: the peers' channels with the votes that they have."""
         if not speaking.any():
             return None
         if not self._batched:
@@ -132,11 +134,14 @@ class Answers:
                     heard = self.judges.weigh(heard, now.speaks, named, labels)
             return any_target(self._method, task.federation, task.classes, answers, heard).to(self._stack.device)
         if self._sends is Sends.VOTES:
-            cast, dissent = self._votes(logits), self._task.federation.inverse_agreement
-            histogram = audience.tally(cast, self._task.classes, speaking, dissent)
-            return torch.from_numpy(histogram).to(self._stack.device)
+            classes, dissent = self._task.classes, self._task.federation.inverse_agreement
+            cast = self._place.near(self._votes(logits), audience, classes)  # [m, P]
+            if not len(self._place.held):
+                return None
+            return torch.from_numpy(audience.tally(cast, classes, speaking, dissent)).to(self._stack.device)
         rows = self._stack.by_rank([self._distribution(part) for part in logits])
-        return audience.mean(rows, speaking)
+        near = self._place.near(rows.cpu().numpy(), audience)
+        return audience.mean(torch.from_numpy(near).to(rows.device), speaking) if len(self._place.held) else None
 
     def beyond_chance(self, logits: Sequence[Tensor], speaking: np.ndarray, audience: Neighbourhoods) -> np.ndarray:
         """How far the votes that each peer hears agree beyond chance [N], or [1] for all."""
@@ -148,7 +153,7 @@ class Answers:
         return measure(cast, self._task.classes, None).agreement if len(cast) > 1 else None
 
     def _cast(self, logits: Sequence[Tensor]) -> np.ndarray:
-        """The class that each peer's answer puts first [N, P], as those who receive it have it."""
+        """The class that the answer of each peer here puts first [n, P], as those who receive it have it."""
         if not self._batched:
             return np.stack([votes_of(answer) for answer in self._answers(logits)])
         if self._sends is Sends.SOFT and self._ballots.precision != "float32":  # rounding can make two classes equal
@@ -158,21 +163,25 @@ class Answers:
     def slope(self, r: int, consensus: Tensor | None, now: Channels) -> Slope:
         """The gradient of what each peer learns by: a row's own loss, or the cross-entropy to a target."""
         if self._method.loss is not None:
-            return slope_of_loss(self._method.loss, self.subject, self._task.classes, r, consensus, now)
+            return slope_of_loss(self._method.loss, self.subject, self._task.classes, r, consensus, now)  # all are here
         target = self.target(r, consensus, now)
         return lambda seen, rows: slope_to_target(seen, target[rows] if len(target) > 1 else target)
 
     def target(self, r: int, consensus: Tensor | None, now: Channels) -> Tensor:
-        """What each peer learns from [N, P, C], by the weights of its channel; [1, P, C] where all learn the same."""
+        """What each peer here learns from [n, P, C], by the weights of its channel; [1, P, C] where all learn alike."""
         device, classes = self._stack.device, self._task.classes
         extra = self._task.federation.disagreement_weight if self._method.weighs_disagreement else 0.0
         by_margin = self._task.federation.consensus_weight == "margin"
 
-        def blend(label: float, weights: np.ndarray, rows: Tensor | None) -> Tensor:
-            """For the peers of these rows (None: all), with one weight for labels, and these for the consensus."""
+        def blend(label: float, own: np.ndarray | None) -> Tensor:
+            """For those here of the peers that are its `own` [N] (None: all), with one weight for labels. Whether one
+            weight serves all decides about the last digits, so it is asked of all, wherever they are."""
+            weights, held = now.consensus if own is None else now.consensus[own], self._place.held
+            rows = None if own is None else torch.from_numpy(np.flatnonzero(own[held])).to(device)
             weight: float | Tensor = float(weights[0])
             if (weights != weights[0]).any():
-                weight = torch.from_numpy(weights.astype(np.float32)).view(-1, 1, 1).to(device)
+                here = now.consensus[held] if own is None else now.consensus[held][own[held]]
+                weight = torch.from_numpy(here.astype(np.float32)).view(-1, 1, 1).to(device)
             spoken = consensus is not None and (isinstance(weight, Tensor) or weight > 0)
             target = self.subject.taught(consensus, rows) if spoken and consensus is not None else None
             labels = self.subject.labels(r, rows)
@@ -181,15 +190,15 @@ class Answers:
 
         kinds = np.unique(now.label).tolist()
         if len(kinds) == 1 and now.trains.all():
-            return blend(kinds[0], now.consensus, None)
+            return blend(kinds[0], None)
         target: Tensor | None = None
         for label in kinds:
-            own = np.flatnonzero(now.trains & (now.label == label))
-            if len(own):
-                rows = torch.from_numpy(own).to(device)
-                part = blend(label, now.consensus[own], rows)
-                target = part.new_zeros(len(now.label), *part.shape[1:]) if target is None else target
-                target[rows] = part
+            own = now.trains & (now.label == label)
+            places = torch.from_numpy(np.flatnonzero(own[self._place.held])).to(device)
+            if len(places):
+                part = blend(label, own)
+                target = part.new_zeros(len(self._place.held), *part.shape[1:]) if target is None else target
+                target[places] = part
         assert target is not None, "somebody learns"
         return target
 
@@ -199,6 +208,8 @@ class Answers:
         return answers_of(self._method, self._task.federation, self._ballots, everyones, self.subject.answers)
 
     def _votes(self, logits: Sequence[Tensor]) -> np.ndarray:
+        if not logits:
+            return np.empty((0, 0), np.int64)
         if self._task.federation.abstain:
             return votes(self._stack.by_rank([part.mT for part in logits]), self._task.federation)
         return self._stack.by_rank([part.max(1).indices for part in logits]).cpu().numpy()  # [N, P]
@@ -209,10 +220,11 @@ class Answers:
             return []
         if self._ballots.form != "coded" or self._sends is not Sends.VOTES:  # every ballot is as long as any other
             return [(Vote(r, bytes(self._ballots.largest)), speaking)]
-        cast = self._cast(logits)
-        labels = self._task.probes.labels_of(r)
-        lengths = np.zeros(len(cast), np.int64)  # [N]
-        lengths[speaking] = self._ballots.lengths(cast[speaking], labels)
+        cast, here = self._cast(logits), speaking[self._place.held]
+        lengths = np.zeros(len(cast), np.int64)
+        if here.any():
+            lengths[here] = self._ballots.lengths(cast[here], self._task.probes.labels_of(r))
+        lengths = self._place.whole(lengths)  # [N]
         return [
             (Vote(r, bytes(length)), speaking & (lengths == length)) for length in np.unique(lengths[speaking]).tolist()
         ]

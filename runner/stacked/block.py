@@ -34,7 +34,7 @@ from p2p_tally.runner.stacked.scratch import Scratch
 
 Batches = Callable[[Tensor], tuple[Tensor, Tensor]]
 
-# The gradient of a loss with respect to the outputs [n, O, P] of the peers in these places among all.
+# The gradient of a loss with respect to the outputs [n, O, P] of the peers in these places among all of this process.
 Slope = Callable[[Tensor, slice | list[int]], Tensor]
 
 
@@ -43,6 +43,7 @@ class Rows:
     """Which peers a block holds, and what is theirs alone."""
 
     ranks: Sequence[int]  # ascending
+    places: Sequence[int]  # among the peers of this process, ascending
     names: Sequence[str]
     shards: Sequence[Examples]
     draws: Draws
@@ -51,10 +52,20 @@ class Rows:
 
     @property
     def among_all(self) -> slice | list[int]:
-        """Their places in what is there for all peers [N, ...]; evenly spaced ones as a slice, which copies nothing."""
-        first, last = self.ranks[0], self.ranks[-1]
-        even = range(first, last + 1, self.ranks[1] - first if len(self.ranks) > 1 else 1)
-        return slice(first, last + 1, even.step) if list(even) == list(self.ranks) else list(self.ranks)
+        """Their places in what is there for all peers [N, ...]."""
+        return _indices(self.ranks)
+
+    @property
+    def among_held(self) -> slice | list[int]:
+        """Their places in what is there for all peers of this process."""
+        return _indices(self.places)
+
+
+def _indices(places: Sequence[int]) -> slice | list[int]:
+    """Ascending places to take; evenly spaced ones as a slice, which copies nothing."""
+    first, last = places[0], places[-1]
+    even = range(first, last + 1, places[1] - first if len(places) > 1 else 1)
+    return slice(first, last + 1, even.step) if list(even) == list(places) else list(places)
 
 
 class Block:
@@ -74,7 +85,7 @@ class Block:
         self.task = task
         self._names = rows.names
         self.ranks = rows.ranks
-        self.rows = rows.among_all
+        self.rows, self.held = rows.among_all, rows.among_held
         self.parameters = parameters
         self._scratch = scratch
         self.model = batched(model, rows.fixed, parameters)
@@ -193,7 +204,7 @@ class Block:
     def distill(self, slope: Slope, taking: Sequence[int] | None = None) -> None:
         """One step on what was looked at, of those that are `taking` it."""
         assert self._seen is not None, "distill follows look"
-        self._step(self._gradient(slope(self._seen, self.rows)), self.student, None, taking)
+        self._step(self._gradient(slope(self._seen, self.held)), self.student, None, taking)
         self._seen = None
 
     def _step(

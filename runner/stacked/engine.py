@@ -3,6 +3,8 @@
 The rules of the round, seeds, batches, probes and bytes are the nodes' own. Only floats are summed in another order, so
 parameters agree with theirs up to the last digits. No peer fails here: no message is missing or late.
 
+The peers may be shared out among processes (`places.py`): then each has an engine, and all play the rounds in step.
+
 Per peer memory is five vectors of its parameters: they, their gradient, AdamW's two, and what a merge makes of them;
 where merges are coded about three more.
 """
@@ -15,10 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from p2p_tally.ids import derive_seed, ranked_names
-from p2p_tally.learning.architectures import holders
+from p2p_tally.ids import derive_seed
 from p2p_tally.learning.learner import Learner
-from p2p_tally.learning.methods import Sends, method_of
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.overlap import uses_votes
 from p2p_tally.learning.schedule import (
     begin_alike,
@@ -28,66 +29,51 @@ from p2p_tally.learning.schedule import (
     sends_ballots,
     sends_changes,
 )
-from p2p_tally.learning.setup import Task, features_of, make_model
-from p2p_tally.node.flows import flows
+from p2p_tally.learning.setup import Task, features_of
 from p2p_tally.node.formats import ballot_format, merge_format
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.node.reports import Stopwatch
-from p2p_tally.node.traffic import Traffic, VotesSent, totals
-from p2p_tally.protocol.ledger import Count
-from p2p_tally.protocol.messages import Ready, Stage
-from p2p_tally.runner.clock.clock import Played
-from p2p_tally.runner.clock.messages import table_of
+from p2p_tally.node.traffic import VotesSent
+from p2p_tally.protocol.messages import Ready
 from p2p_tally.runner.runs.round_lines import RoundLog
 from p2p_tally.runner.simulation.checkpoints import EngineState
 from p2p_tally.runner.stacked.answers import Answers, Heard
-from p2p_tally.runner.stacked.batched_model import layers_of
 from p2p_tally.runner.stacked.block import some
 from p2p_tally.runner.stacked.channels import NOT_YET, Channels, waiting
 from p2p_tally.runner.stacked.coded_merge import CodedMerge
-from p2p_tally.runner.stacked.convolutions import convolves
 from p2p_tally.runner.stacked.lies import StackedLies
 from p2p_tally.runner.stacked.merging import averages
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.runner.stacked.overlap import Asked, Result, make_pace
 from p2p_tally.runner.stacked.peers import Peers
+from p2p_tally.runner.stacked.places import Here
+from p2p_tally.runner.stacked.record import Record, Sent
 from p2p_tally.runner.stacked.survey import Surveyor
-from p2p_tally.topologies import Topology
+from p2p_tally.topologies import Hops, Topology
 
 log = logging.getLogger(__name__)
-
-# Where `--engine auto` stacks. Measured on two cores with perceptrons on digits, as a multiple of the speed of exact:
-# 2.4 with 2 peers of 4,810 parameters, 6 with 8, 23 with 64; 1.3 with 8 peers of half a million; about 2 where no two
-# peers have the same model. CNNs by CPU time: 1.6 and 1.4 (`scripts/bench/cnn.py`). Not every other module can be
-# batched, and those that can gain little: `auto` leaves them to exact.
-FASTER_FROM = 2
-SMALL_MODEL = 1 << 20
-
-
-def is_faster(task: Task) -> bool:
-    """Whether to stack these peers rather than run them one by one."""
-    if task.federation.nodes < FASTER_FROM or method_of(task.federation).sends is Sends.ANCHORS:
-        return False
-    names = ranked_names(task.federation.nodes)
-    models = (make_model(task, names[ranks[0]], ranks[0]) for ranks in holders(task.federation).values())
-    return all(
-        bool(layers_of(model) or convolves(model)) and sum(p.numel() for p in model.parameters()) <= SMALL_MODEL
-        for model in models
-    )
 
 
 class Stacked:
     """A federation whose peers are batched by architecture."""
 
     def __init__(
-        self, task: Task, topology: Topology, device: str, threads: int, clock: Clock = time.perf_counter
+        self,
+        task: Task,
+        topology: Topology,
+        device: str,
+        threads: int,
+        clock: Clock = time.perf_counter,
+        place: Here | None = None,
     ) -> None:
+        """`place`: where the peers are; by default all are here."""
         self.task = task
         self.federation = task.federation
         self.method = method_of(self.federation)
         self.topology = topology
         self.clock = clock
-        self.stack = Peers(task, device, threads)
+        self.place = place or Here(self.federation.nodes)
+        self.stack = Peers(task, device, threads, self.place)
         self.lies = StackedLies(self.federation, self.stack.blocks)
         self.names = self.stack.names
         self.device = self.stack.device
@@ -101,7 +87,7 @@ class Stacked:
             self.coded = CodedMerge(self.stack.parameters, self.merge_format, begin_alike(self.federation))
         # Peers that merge have one architecture.
         parameters = self.stack.groups[0].template.parameters
-        self.traffic = Traffic(self.federation, topology, self.ballots, len(parameters), parameters.layout)
+        self.record = Record(self.federation, topology, self.ballots, len(parameters), parameters.layout)
         # The round after which each peer's channel is open; NOT_YET while an automatic warm-up lasts.
         warmup = self.federation.warmup
         self.opened = np.full(len(self.names), warmup if isinstance(warmup, int) else NOT_YET)  # [N]
@@ -116,8 +102,8 @@ class Stacked:
             torch.manual_seed(derive_seed(self.federation.seed, "dropout"))
         with self.stack:
             for r in range(self.round + 1, self.federation.rounds + 1):
-                self._play(r, lines)
-                self.round = r
+                self.place.others("play_round", r)
+                self.play_round(r, lines)
 
     def distrusted(self, honest: int) -> list[int]:
         return [] if self.answers.judges is None else self.answers.judges.distrusted(honest)
@@ -127,6 +113,7 @@ class Stacked:
         return self.stack.learners()
 
     def state(self) -> EngineState:
+        self.place.others("state")
         drawn = {"drawn": torch.get_rng_state()}
         if self.device.type == "cuda":
             drawn["drawn on cuda"] = torch.cuda.get_rng_state(self.device)
@@ -137,19 +124,21 @@ class Stacked:
         )
 
     def restore(self, round: int, state: EngineState) -> None:
+        self.place.others("restore", round, EngineState({}, state.notes))
         self.round = round
         self.opened, self.merged_at = np.array(state.notes["opened"]), state.notes["merged_at"]
-        self.stack.restore(state.tensors)
+        self.stack.restore({key: value for key, value in state.tensors.items() if not key.startswith("drawn")})
         if self.coded is not None:
             self.coded.restore(state.tensors)
         self.answers.restore(state.tensors)
         self.pace.restore(state.tensors)
-        torch.set_rng_state(state.tensors["drawn"])
+        if "drawn" in state.tensors:
+            torch.set_rng_state(state.tensors["drawn"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state.tensors["drawn on cuda"], self.device)
 
-    def _play(self, r: int, lines: RoundLog) -> None:
-        """Round r of Algorithm 1, at every peer."""
+    def play_round(self, r: int, lines: RoundLog | None = None) -> None:
+        """Round r of Algorithm 1, at every peer. `lines`: None where another process keeps the record."""
         said: list[VotesSent] = []
         seconds: dict[str, float] = {}
         watch = Stopwatch(self.clock, seconds)
@@ -189,8 +178,6 @@ class Stacked:
 
         due = merge_is_due(self.federation, r, self.merged_at, heard.agreement)
         format = None if not due else self.merge_format if self.coded is None else self.coded.format
-        sent = totals(self.traffic.round(r, said, format, handed.__getitem__))
-        messages = flows(self.traffic, r, said, format, handed.__getitem__)
         merged = (due and self._merge(graph, r)) or merged
         watch.lap("merge")
         if heard.channels.trains.any() and self.method.distils_merged and merged:
@@ -198,27 +185,26 @@ class Stacked:
             self._distill(heard)
             watch.lap("distill")
 
-        lines.clock.play(r, lambda: table_of(messages), Played.together(there, seconds))
-        self._record(r, graph, sent, merged, watch, seconds, lines)
+        self.round = r
+        self._record(Sent(r, said, format, handed), there, merged, watch, seconds, lines)
 
     def _record(
         self,
-        r: int,
-        graph: Neighbourhoods,
-        sent: dict[Stage, Count],
+        sent: Sent,
+        there: np.ndarray,
         merged: bool,
         watch: Stopwatch,
         seconds: dict[str, float],
-        lines: RoundLog,
+        lines: RoundLog | None,
     ) -> None:
         """Count what a round took; of an evaluated round write the line, of those who took part."""
-        if not evaluates(self.federation, r):
-            lines.book(sent, seconds)
-            return
-        survey = self.surveyor.survey(lines.probes, graph.there)
-        watch.lap("evaluate")
-        lines.book(sent, seconds)
-        lines.write(r, survey, merged)
+        self.place.slowest(seconds)
+        book = self.record.book(sent, there, seconds, lines)
+        survey = None
+        if evaluates(self.federation, sent.round):
+            survey = self.surveyor.survey(there)
+            watch.lap("evaluate")
+        book(survey, merged)
 
     def _graph(self, r: int) -> tuple[Neighbourhoods, Neighbourhoods]:
         """The neighbourhoods over links, for merges, and those within so many hops, for tallies."""
@@ -226,13 +212,16 @@ class Stacked:
         if phase not in self._graphs:
             if self.topology.period is None:
                 self._graphs.clear()  # no graph comes again
-            settings, links = self.federation, Neighbourhoods(self.topology, r)
+            settings, links = self.federation, self._neighbourhoods(r)
             plain = settings.hops == 1 and settings.tally_weights == "uniform"
             self._graphs[phase] = (
                 links,
-                links if plain else Neighbourhoods(self.topology, r, settings.hops, settings.tally_weights),
+                links if plain else self._neighbourhoods(r, settings.hops, settings.tally_weights),
             )
         return self._graphs[phase]
+
+    def _neighbourhoods(self, r: int, hops: Hops = 1, tally_weights: str = "uniform") -> Neighbourhoods:
+        return Neighbourhoods(self.topology, r, hops, tally_weights, self.place.all_held, self.place.here)
 
     def _hand_over(self, r: int) -> dict[int, tuple[int | None, int]]:
         """Newcomers of a round get what a donor has. For each donor: when its channel opened, and its last merge."""
@@ -270,7 +259,7 @@ class Stacked:
 
     def _distill(self, heard: Heard) -> None:
         taking = heard.channels.trains
-        if not taking.any():
+        if not taking[self.place.held].any():
             return
         slope = self.answers.slope(heard.round, heard.consensus, heard.channels)
         self.stack.each(
@@ -283,7 +272,9 @@ class Stacked:
         """How many of a round's labelled probes each peer gets right [N], and of how many."""
         x, _ = self.task.probes.sample(r)
         parts = self.stack.measured(x, lambda logits: logits.mT.contiguous().argmax(-1).cpu())
-        return self.task.probes.count_right(r, self.stack.by_rank(parts).numpy())  # of votes [N, P]
+        votes = self.stack.by_rank(parts).numpy() if parts else np.empty((0, 1))  # [n, P]
+        right, of = self.task.probes.count_right(r, votes)
+        return self.place.whole(right), of
 
     def _wait_for_half(
         self,
@@ -316,7 +307,8 @@ class Stacked:
         self.merged_at = r
         parameters = self.lies.contributed(r, self.stack.contributions())
         stack, settings = self.stack, self.federation
-        found = averages(parameters, graph, settings, self.topology, r, self.coded, stack.own, stack.layout)
+        ways = self.coded, self.place, stack.own, stack.layout
+        found = averages(parameters, graph, settings, self.topology, r, *ways)
         return self._take(r, self.pace.begun(found, stack, r == settings.rounds))
 
     def _take(self, r: int, result: Result | None) -> bool:
@@ -325,16 +317,16 @@ class Stacked:
             return False
         (average, kept), since = result
         there = self._graph(r)[0].there
-        if average is None or not torch.isfinite(average.sum()):
-            # Nodes would refuse each other's vectors one by one. Here all peers merge, or none.
+        # Nodes would refuse each other's vectors one by one. Here all peers merge, or none.
+        if not self.place.all_say(average is not None and bool(average.sum(1).isfinite().all())) or average is None:
             log.warning("merge of round %d not completed: parameters are not finite", r)
             return False
         average = self.lies.taken(average)
         merged = self.stack.each(
             lambda block: block.merge(
-                average[block.rows] if len(average) > 1 else average,
+                average[block.held] if len(average) > 1 else average,
                 some(there[block.rows]),
-                None if since is None else since[block.rows],
+                None if since is None else since[block.held],
             )
         )
         if self.coded is not None and kept is not None:

@@ -3,8 +3,9 @@
 Knows no round, no graph and no other group. n peers of the group, W parameters.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +25,7 @@ from p2p_tally.runner.stacked.convolutions import convolves
 from p2p_tally.runner.stacked.draws import draws_of
 from p2p_tally.runner.stacked.rows_adamw import FEW
 from p2p_tally.runner.stacked.scratch import Scratch
-from p2p_tally.runner.stacked.starts import starts_of
+from p2p_tally.runner.stacked.starts import Starts, starts_of
 
 # Parameters of a block: with gradient and AdamW's state four times as many floats, 8 MB, which a cache should hold for
 # each thread. Half of it costs a tenth more time, for the calls; twice as much a sixth more.
@@ -32,20 +33,34 @@ BLOCK_PARAMETERS = 1 << 19
 
 
 class Group:
-    """The peers of these ranks, which all hold the same model."""
+    """The peers of these ranks, which all hold the same model; or those of them that this process holds."""
 
-    def __init__(self, task: Task, names: Sequence[NodeName], ranks: Sequence[int], device: str, threads: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        names: Sequence[NodeName],
+        ranks: Sequence[int],
+        device: str,
+        threads: int,
+        held: np.ndarray | None = None,
+    ) -> None:
+        """`held`: the ranks of all peers of this process; by default every peer's."""
         self.task = task
-        self.names = [names[rank] for rank in ranks]
-        self.ranks = ranks
+        self._held = np.arange(len(names)) if held is None else held
+        self.ranks = np.array(ranks)[np.isin(ranks, self._held)].tolist()
+        self.names = [names[rank] for rank in self.ranks]
         self.device = torch.device(device)
-        self.template = make_learner(task, self.names[0], ranks[0], device)
-        starts, fixed = starts_of(task, self.names, ranks)
+        self.template = make_learner(task, names[ranks[0]], ranks[0], device)
+        starts, fixed = self._starts()
         self.parameters = starts.to(self.device)  # [n, W]
         self.fixed = {key: value.to(self.device) for key, value in fixed.items()}  # [n, ...]
         if task.federation.merge_every:
             frozen = frozen_tensors(self.template.model)
-            check_frozen(task.federation, ({key: self.fixed[key][row] for key in frozen} for row in range(len(ranks))))
+            rows = {rank: row for row, rank in enumerate(self.ranks)}
+            check_frozen(
+                task.federation,
+                ({key: self.fixed[key][rows[rank]] for key in frozen} if rank in rows else frozen for rank in ranks),
+            )
         method = method_of(task.federation)
         several = method.second is not None or (method.exchange is not None and method.exchange.takes is not None)
         if several and fixed:
@@ -53,12 +68,14 @@ class Group:
                 f"--engine stacked: the method {method.name} judges or trains several models by a peer's own buffers, "
                 "which this model has; accepted for it is --engine exact"
             )
-        kept = [make_second(task, name, rank) for name, rank in zip(self.names, ranks, strict=True)]
-        self._second = kept[0]
+        kept = [make_second(task, name, rank) for name, rank in zip(self.names, self.ranks, strict=True)]
+        self._second = kept[0] if kept else None
         self._seconds = [vector_of(model).to(self.device) for model in kept if model is not None]  # [M] each
-        self._rows = self._cut(threads)
-        self.blocks = self._blocks()
-        self._try_out()
+        self._rows = self._cut(threads) if self.ranks else []
+        self.blocks: list[Block] = []
+        if self._rows:
+            self.blocks = self._blocks()
+            self._try_out()
 
     @property
     def is_perceptron(self) -> bool:
@@ -69,12 +86,16 @@ class Group:
         """Whether its modules draw random numbers. They share one generator: threads would draw in any order."""
         return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in self.template.model.modules())
 
+    def _starts(self) -> Starts:
+        if self.names:
+            return starts_of(self.task, self.names, self.ranks)
+        empty = torch.empty(0, len(self.template.parameters))
+        return empty, {key: value[None][:0] for key, value in fixed_tensors(self.template.model).items()}
+
     def _cut(self, threads: int) -> list[slice]:
         """Rows of the matrix, a slice for each block."""
-        nodes, width = self.parameters.shape
-        rows = max(1, BLOCK_PARAMETERS // width) if self.device.type == "cpu" else nodes
-        if self.device.type == "cpu" and convolves(self.template.model):
-            rows = 1
+        nodes = len(self.parameters)
+        rows = _rows_of_block(self.template.model) if self.device.type == "cpu" else nodes
         if rows > FEW:  # fewer peers would not repay a thread of their own
             share = -(-nodes // threads)
             rows = FEW * min(rows // FEW, -(-share // FEW))
@@ -85,11 +106,13 @@ class Group:
         shards = [task.shards[rank] for rank in self.ranks]
         seeds = [batch_seed(task.federation.seed, name) for name in self.names]
         draws = draws_of(seeds, [len(shard) for shard in shards], self._rows, task.augment)
+        places = np.searchsorted(self._held, self.ranks).tolist()
         return [
             Block(
                 task,
                 Rows(
                     self.ranks[own],
+                    places[own],
                     self.names[own],
                     shards[own],
                     drawn,
@@ -119,12 +142,15 @@ class Group:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the next round depends on, row by row. It does not depend on how the blocks are cut."""
+        if not self.blocks:
+            return {}
         parts = [block.state() for block in self.blocks]
         rows = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
         return {"parameters": self.parameters.cpu(), **rows}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        self.parameters.copy_(state["parameters"])
+        if self.blocks:
+            self.parameters.copy_(state["parameters"])
         for own, block in zip(self._rows, self.blocks, strict=True):
             block.restore({key: rows[own] for key, rows in state.items()})
 
@@ -141,13 +167,36 @@ class Group:
 
     def learners(self) -> Iterator[Learner]:
         """Each peer's model in turn, in one learner."""
-        own = fixed_tensors(self.template.model)
-        beside = self.template.merge_step.state if method_of(self.task.federation).answering else {}
-        held = [(block, place) for block in self.blocks for place in range(len(block))]
-        for row, (block, place) in enumerate(held):
-            self.template.parameters.vector.copy_(self.parameters[row])
-            for key, value in own.items():
-                value.copy_(self.fixed[key][row])
-            for key, value in beside.items():
-                value.copy_(block.merge_step.state[key][place])
-            yield self.template
+        beside = self.beside()
+        for row, vector in enumerate(self.parameters):
+            one = [{key: value[row] for key, value in some.items()} for some in (self.fixed, beside)]
+            yield self.learner(vector, *one)
+
+    def beside(self) -> dict[str, Tensor]:
+        """What else a learner answers by, [n, ...] each."""
+        if not method_of(self.task.federation).answering or not self.blocks:
+            return {}
+        states = [block.merge_step.state for block in self.blocks]
+        return {key: torch.cat([state[key] for state in states]) for key in states[0]}
+
+    def learner(self, vector: Tensor, fixed: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Learner:
+        """One learner for all: with these parameters [W], buffers and parameters that do not train, and what else it
+        answers by."""
+        self.template.parameters.vector.copy_(vector)
+        for key, value in fixed_tensors(self.template.model).items():
+            value.copy_(fixed[key])
+        for key, own in beside.items():
+            self.template.merge_step.state[key].copy_(own)
+        return self.template
+
+
+def inseparable(model: nn.Module) -> int:
+    """How many peers are computed together on a CPU: blocks are whole numbers of so many."""
+    return min(FEW, _rows_of_block(model))
+
+
+def _rows_of_block(model: nn.Module) -> int:
+    """The most rows of a block on a CPU."""
+    if convolves(model):
+        return 1
+    return max(1, BLOCK_PARAMETERS // max(1, sum(p.numel() for p in model.parameters() if p.requires_grad)))

@@ -4,6 +4,7 @@
 The rules are the nodes' own, applied to the runs that a node would apply them to.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +23,16 @@ from p2p_tally.protocol.segments import runs, segments
 from p2p_tally.runner.stacked.by_method import Owners, mixed_by_method
 from p2p_tally.runner.stacked.coded_merge import CodedMerge, MeanOfRun
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
+from p2p_tally.runner.stacked.places import Here
 from p2p_tally.topologies import Topology
+
+# torch adds up the rows of a matrix in another order in the columns that whole vector registers leave over. A part that
+# begins at a multiple of so many columns has the sums of the whole, however wide the processor's registers are.
+COLUMNS = 256
 
 
 class Averages(NamedTuple):
-    """What a merge gives each peer [N, W], or all of them [1, W]; and what rounding kept back at each [n, W]."""
+    """What a merge gives each peer [n, W], or all of them [1, W]; and what rounding kept back at each [n, W]."""
 
     average: Tensor | None  # None: it cannot be coded
     kept: np.ndarray | None = None
@@ -39,22 +45,27 @@ def averages(
     topology: Topology,
     round: int,
     coded: CodedMerge | None,
+    place: Here,
     owners: Owners | None = None,
     layout: Layout = (),
 ) -> Averages:
-    """The merge of a round, of parameters [N, W], or of what peers contribute instead. `layout`: of the model."""
+    """The merge of a round, of the parameters [n, W] of the peers here, or of what they contribute instead. `layout`:
+    of the model."""
     exchange = method_of(federation).exchange
     if exchange is not None:
         return Averages(mixed_by_method(parameters, exchange, federation, topology, round, owners, layout))
     rule = rule_for(federation.robust_merge, len(topology.members_at(round)))
     if merge_ring(federation, topology, round) is not None:
-        return Averages(graph.mean_of_all(parameters))
+        return Averages(_plain_mean(parameters, graph, place))
     if coded is None or graph.there.sum() == 1:  # a peer alone has nobody to send a change to
-        if rule is None:
-            return Averages(graph.mix(parameters))
-        return Averages(
-            _robust_mean(parameters, graph, rule) if graph.complete else _gossip(parameters, parameters, graph)
-        )
+        if graph.complete:
+            return Averages(
+                (_plain_mean if rule is None else partial(_robust_mean, rule=rule))(parameters, graph, place)
+            )
+        near = torch.from_numpy(place.near(parameters.cpu().numpy(), graph)).to(parameters.device)
+        if not len(place.held):
+            return Averages(parameters)
+        return Averages(graph.mix(near) if rule is None else _gossip(parameters, near, graph))
     if graph.complete:
         return Averages(*coded.mean(parameters, graph.there, _mean_of(rule)) or (None,))
     sent = coded.sent_to_neighbours(parameters)
@@ -71,23 +82,35 @@ def _mean_of(rule: Rule | None) -> MeanOfRun:
     return lambda parts, place: rule.mean([parts[other] for other in bounds.counting(parts, place)])
 
 
-def _robust_mean(parameters: Tensor, graph: Neighbourhoods, rule: Rule) -> Tensor:
-    vectors = graph.present(parameters).cpu().numpy()  # [n, W]
-    result = np.empty(vectors.shape[1], np.float32)
+def _plain_mean(parameters: Tensor, graph: Neighbourhoods, place: Here) -> Tensor:
+    starts = range(0, max(1, parameters.shape[1]), COLUMNS)
+    return place.by_columns(parameters, starts, lambda _, vectors: graph.mean_of_all(vectors))
+
+
+def _robust_mean(parameters: Tensor, graph: Neighbourhoods, place: Here, rule: Rule) -> Tensor:
+    cut = segments(parameters.shape[1], int(graph.there.sum()))
     mean_of = _mean_of(rule)
-    for place, segment in enumerate(segments(len(result), len(vectors))):
-        for run in runs(segment):
-            result[run] = mean_of(list(vectors[:, run]), place)
-    return torch.from_numpy(result)[None].to(parameters.device)
+
+    def of_columns(columns: slice, rows: Tensor) -> Tensor:
+        vectors = graph.present(rows).cpu().numpy()  # those who take part
+        result = np.empty(vectors.shape[1], np.float32)
+        for owner, segment in enumerate(cut):
+            if columns.start <= segment.start and segment.stop <= columns.stop:
+                for run in runs(segment):
+                    here = slice(run.start - columns.start, run.stop - columns.start)
+                    result[here] = mean_of(list(vectors[:, here]), owner)
+        return torch.from_numpy(result)[None].to(parameters.device)
+
+    return place.by_columns(parameters, [segment.start for segment in cut if segment.stop > segment.start], of_columns)
 
 
 def _gossip(parameters: Tensor, sent: Tensor, graph: Neighbourhoods) -> Tensor:
-    """Clipped gossip at every peer. `sent` [N, W]: what neighbours get."""
+    """Clipped gossip at every peer. `sent` [m, W]: what neighbours get."""
     vectors, others = parameters.cpu().numpy(), sent.cpu().numpy()
     result = np.empty_like(vectors)
-    for peer, (near, weights) in enumerate(graph.weighted()):
-        beside = near != peer
+    for peer, (own, near, weights) in enumerate(graph.weighted()):
+        beside = near != own
         for run in runs(slice(0, vectors.shape[1])):
-            chosen = [others[place, run] for place in near[beside]]
-            result[peer, run] = clipped_gossip(vectors[peer, run], others[peer, run], chosen, weights[beside].tolist())
+            chosen = [others[one, run] for one in near[beside]]
+            result[peer, run] = clipped_gossip(vectors[peer, run], others[own, run], chosen, weights[beside].tolist())
     return torch.from_numpy(result).to(parameters.device)

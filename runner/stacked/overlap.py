@@ -88,7 +88,7 @@ class OneRoundLate(AtOnce):
         self._asked = self._result = None
         if "late.round" in state:
             logits = state["late.logits"].to(device)
-            self._asked = Asked(int(state["late.round"]), [logits[block.rows] for block in self._stack.blocks])
+            self._asked = Asked(int(state["late.round"]), [logits[block.held] for block in self._stack.blocks])
         if "late.merge.since" in state:
             average, kept = state.get("late.merge.average"), state.get("late.merge.kept")
             found = Averages(

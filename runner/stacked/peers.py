@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,24 +22,42 @@ from p2p_tally.learning.own import Own
 from p2p_tally.learning.setup import Task
 from p2p_tally.runner.stacked.block import Block
 from p2p_tally.runner.stacked.group import Group
+from p2p_tally.runner.stacked.places import Here
 
 Result = TypeVar("Result")
+
+# Peers whose models are brought together at once: the memory is bounded, however many there are.
+AT_ONCE = 1024
+
+
+class Models(NamedTuple):
+    """Of some peers of a group."""
+
+    ranks: list[int]
+    parameters: Tensor  # [k, W]
+    fixed: dict[str, Tensor]  # [k, ...]
+    beside: dict[str, Tensor]  # the same, of what else they answer by
 
 
 class Peers:
     """The models of all peers. Inside a `with` statement the work is done by threads."""
 
-    def __init__(self, task: Task, device: str, threads: int) -> None:
+    def __init__(self, task: Task, device: str, threads: int, place: Here | None = None) -> None:
+        """`place`: where the peers are; by default all are here."""
         self.task = task
         self.device = torch.device(device)
         self.names = ranked_names(task.federation.nodes)
-        self.groups = [Group(task, self.names, ranks, device, threads) for ranks in holders(task.federation).values()]
+        self.place = place or Here(len(self.names))
+        self.groups = [
+            Group(task, self.names, ranks, device, threads, self.place.held)
+            for ranks in holders(task.federation).values()
+        ]
         self.blocks = [block for group in self.groups for block in group.blocks]
-        self._threads = 1 if any(group.draws for group in self.groups) else min(threads, len(self.blocks))
+        self._threads = 1 if any(group.draws for group in self.groups) else min(threads, max(1, len(self.blocks)))
         self._pool: ThreadPoolExecutor | None = None
         # The row of each rank among the rows of all blocks; None where the rows are in order of rank.
         ranks = [rank for block in self.blocks for rank in block.ranks]
-        self._places = None if len(self.groups) == 1 else torch.tensor(ranks).argsort()  # [N]
+        self._places = None if len(self.groups) == 1 else torch.tensor(ranks).argsort()  # [n]
 
     def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None
@@ -51,7 +70,7 @@ class Peers:
 
     @property
     def parameters(self) -> Tensor:
-        """Those of all peers [N, W]. Only where all have one architecture, as peers that merge do."""
+        """Those of all peers here [n, W]. Only where all have one architecture, as peers that merge do."""
         (group,) = self.groups
         return group.parameters
 
@@ -61,7 +80,7 @@ class Peers:
         return self.groups[0].template.parameters.layout
 
     def contributions(self) -> Tensor:
-        """What all peers give to a merge [N, V W]."""
+        """What all peers here give to a merge [n, V W]."""
         if method_of(self.task.federation).exchange is None:
             return self.parameters
         return torch.cat([block.contribution() for block in self.blocks])
@@ -96,7 +115,9 @@ class Peers:
         return self.each(lambda block: read(block.measured(x)))
 
     def by_rank(self, parts: Sequence[Tensor]) -> Tensor:
-        """What every block gave [n, ...] as one tensor [N, ...], in order of rank."""
+        """What every block gave as one tensor [n, ...], in order of rank."""
+        if not parts:
+            return torch.empty(0, device=self.device)
         rows = torch.cat(list(parts))
         return rows if self._places is None else rows[self._places]
 
@@ -111,22 +132,62 @@ class Peers:
         return {rank: (block, row) for block in self.blocks for row, rank in enumerate(block.ranks)}
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next round depends on, by groups; the first has the plain keys."""
-        return {
+        """Everything that the next round depends on, by groups; the first has the plain keys. Where the record is kept,
+        that of all peers."""
+        own = {
             _prefix(number) + key: value
             for number, group in enumerate(self.groups)
             for key, value in group.state().items()
         }
+        parts = self.place.collected(own)
+        if len(parts) < 2:
+            return parts[0] if parts else {}
+        keys = dict.fromkeys(key for part in parts for key in part)
+        return {key: torch.cat([part[key] for part in parts if key in part]) for key in keys}
 
     def restore(self, state: dict[str, Tensor]) -> None:
+        """The inverse of `state`; where the record is not kept, of nothing."""
+        shares = [self._of_share(state, held) for held in self.place.all_held] if self.place.keeps_record else None
+        own: dict[str, Tensor] = self.place.dealt(shares)
         for number, group in enumerate(self.groups):
-            group.restore({key: state[_prefix(number) + key] for key in group.state()})
+            group.restore({key: own[_prefix(number) + key] for key in group.state()})
+
+    def _of_share(self, state: dict[str, Tensor], held: np.ndarray) -> dict[str, Tensor]:
+        """The state of the peers that a process holds."""
+        if len(held) == len(self.names):
+            return state
+        share: dict[str, Tensor] = {}
+        for number, ranks in enumerate(holders(self.task.federation).values()):
+            rows = torch.from_numpy(np.flatnonzero(np.isin(ranks, held)))
+            own = {key for key in state if key.startswith(_prefix(number)) and ("/" in key) == bool(number)}
+            share |= {key: state[key][rows] for key in own} if len(rows) else {}
+        return share
+
+    def models(self, first: int, last: int) -> Sequence[list[Models]]:
+        """Where the record is kept: of each process, those of its peers from one rank to before another, by groups."""
+        own = []
+        for group in self.groups:
+            rows = slice(*np.searchsorted(group.ranks, [first, last]).tolist())
+            fixed = {key: value[rows].clone() for key, value in group.fixed.items()}  # a view would take all along
+            beside = {key: value[rows].clone() for key, value in group.beside().items()}
+            own.append(Models(group.ranks[rows], group.parameters[rows].clone(), fixed, beside))
+        return self.place.collected(own)
 
     def learners(self) -> Iterator[Learner]:
         """Each peer's model in turn, in its group's learner."""
-        turns = {rank: models for group in self.groups for models in [group.learners()] for rank in group.ranks}
-        for rank in range(len(self.names)):
-            yield next(turns[rank])
+        for first in range(0, len(self.names), AT_ONCE):
+            last = min(first + AT_ONCE, len(self.names))
+            self.place.others("models", first, last)
+            found = {
+                rank: (group, models, row)
+                for part in self.models(first, last)
+                for group, models in zip(self.groups, part, strict=True)
+                for row, rank in enumerate(models.ranks)
+            }
+            for rank in range(first, last):
+                group, models, row = found[rank]
+                one = [{key: value[row] for key, value in some.items()} for some in (models.fixed, models.beside)]
+                yield group.learner(models.parameters[row], *one)
 
 
 def _prefix(group: int) -> str:

@@ -4,6 +4,7 @@ Knows no round and no graph. Perceptrons are surveyed block by block, all that i
 arithmetic of an evaluation is several times that of a round. n peers of a block, C classes, P probes.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,15 +14,17 @@ from torch import Tensor
 from p2p_tally.learning.consensus import PairwiseKL
 from p2p_tally.learning.evaluation import Evaluation, evaluation_batch
 from p2p_tally.learning.setup import Task
-from p2p_tally.runner.runs.round_lines import Survey
+from p2p_tally.runner.runs.round_lines import Survey, compared_probes
 from p2p_tally.runner.stacked.block import Block
 from p2p_tally.runner.stacked.peers import Peers
+from p2p_tally.runner.stacked.places import by_rank
 from p2p_tally.runner.stacked.rows_adamw import FEW
 
 # Inputs in one product: what a hidden layer makes of them for a block of peers should stay in a core's cache.
 INPUTS = 200
 
 Judged = tuple[np.ndarray, np.ndarray]  # right answers [n], and summed cross-entropy [n]
+Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # accuracy [n], loss [n] and votes [n, P] of a process's peers
 
 
 class Visit(NamedTuple):
@@ -37,7 +40,8 @@ class Surveyor:
 
     def __init__(self, task: Task, stack: Peers) -> None:
         self._stack = stack
-        self._test = task.test
+        self._classes = task.classes
+        self._probes, _ = compared_probes(task)
         self._batches: list[tuple[Tensor, Tensor]] = []
         for indices in torch.split(torch.arange(len(task.test)), evaluation_batch(task.test)):
             x, y = task.test.take(indices)
@@ -45,27 +49,36 @@ class Surveyor:
             self._batches.append((x, y.flatten().to(stack.device)))
         self._count = sum(len(y) for _, y in self._batches)
 
-    def survey(self, probes: Tensor, there: np.ndarray) -> Survey:
-        """Of those who are `there` [N]; they are compared on these probes."""
-        stack = self._stack
+    def survey(self, there: np.ndarray) -> Survey | None:
+        """Of those who are `there` [N]; None where the record is not kept."""
+        stack, place = self._stack, self._stack.place
         alone: dict[int, Evaluation] = {}
         for group in stack.groups:
             if not group.is_perceptron:
                 # A batch of the test set fills the machine by itself: one peer after the other.
                 alone.update(zip(group.ranks, (learner.evaluate() for learner in group.learners()), strict=True))
             group.refresh_statistics()
-        visits = stack.each(lambda block: self._visit(block, probes, there[block.rows]))
-        accuracy, loss = np.full(len(there), np.nan), np.full(len(there), np.nan)
+        visits = stack.each(lambda block: self._visit(block, self._probes, there[block.rows]))
+        accuracy, loss = np.full(len(place.held), np.nan), np.full(len(place.held), np.nan)
         for block, visit in zip(stack.blocks, visits, strict=True):
             if visit.judged is not None:
                 right, summed = visit.judged
-                accuracy[block.rows], loss[block.rows] = right / self._count, summed / self._count
+                accuracy[block.held], loss[block.held] = right / self._count, summed / self._count
         for rank, found in alone.items():
-            accuracy[rank], loss[rank] = found.accuracy, found.loss
-        accuracy[~there] = loss[~there] = np.nan
-        votes = stack.by_rank([visit.votes for visit in visits]).cpu().numpy()[there]
-        compared = sum((few for visit in visits for few in visit.kl), PairwiseKL())
-        return Survey(accuracy, loss, votes, compared.mean())
+            row = int(np.searchsorted(place.held, rank))
+            accuracy[row], loss[row] = found.accuracy, found.loss
+        votes = stack.by_rank([visit.votes for visit in visits]).cpu().numpy()
+        # The sums go from process to process, so that they are added up in one order.
+        few = [few for visit in visits for few in visit.kl]
+        compared = place.folded(PairwiseKL(), lambda total: sum(few, total))
+        parts = place.collected((accuracy, loss, votes.astype(np.min_scalar_type(self._classes))))
+        return self._together(parts, there, compared) if place.keeps_record else None
+
+    def _together(self, parts: Sequence[Found], there: np.ndarray, compared: PairwiseKL) -> Survey:
+        held = self._stack.place.all_held
+        accuracy, loss, votes = (by_rank([part[what] for part in parts], held) for what in range(3))
+        accuracy, loss = np.where(there, accuracy, np.nan), np.where(there, loss, np.nan)
+        return Survey(accuracy, loss, votes.astype(np.int64)[there], compared.mean())
 
     def _visit(self, block: Block, probes: Tensor, there: np.ndarray) -> Visit:
         judged = self._judged(block) if block.is_perceptron else None

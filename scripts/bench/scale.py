@@ -8,11 +8,16 @@ of the clock, for machines that are shared.
 
     python scripts/bench/scale.py [--threads 2] [--rounds 8] [--turns 5] [--largest 1000]
     python scripts/bench/scale.py --crowd 10000 [--set merge_every=4] [--set ballot=coded] [--eval-every 10]
+    python scripts/bench/scale.py --crowd 10000 --actors 2 [--set merge_every=4] [--eval-every 10]
 
 The second form plays one large federation twice, once evaluated in every round (the default) and once in the last round
 only; with `--eval-every E` once. It says how long the first round is in coming, how fast rounds are, and what memory
 they take. Beside it stands what the machine allows: the arithmetic of a round at the rate of a large matrix product,
 and the bytes that it must move at the rate of a large copy, both measured in the same run.
+
+With `--actors K` it plays the federation once, first in this process, with as many threads, and then in K actors
+of a Ray on this machine (`--workers ray:K`): processor seconds of all processes, bytes that went between them, memory
+of an actor, and whether both end with the same parameters.
 """
 
 import argparse
@@ -22,8 +27,10 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from hashlib import sha256
 
 import numpy as np
+import psutil
 import torch
 from torch.nn.functional import one_hot
 
@@ -34,6 +41,7 @@ from p2p_tally.learning.graph import make_topology
 from p2p_tally.learning.optimiser import FlatAdamW
 from p2p_tally.learning.schedule import merges
 from p2p_tally.learning.setup import prepare
+from p2p_tally.runner.ray.crowd import crowd_on_ray
 from p2p_tally.runner.runs.round_lines import COMPARED_PROBES, RoundLog
 from p2p_tally.runner.runs.run import Run
 from p2p_tally.runner.simulation.simulate import Exact
@@ -272,6 +280,43 @@ def crowd(nodes: int, rounds: int, threads: int, more: dict[str, str], cadences:
         )
 
 
+def crowd_in_actors(nodes: int, rounds: int, actors: int, more: dict[str, str], cadence: int) -> None:
+    """A large federation here with so many threads, and then in so many actors of Ray."""
+    torch.set_num_threads(1)
+    chosen = {"nodes": nodes, "topology": "gossip", "rounds": rounds, "warmup": 0, "merge_every": 0}
+    federation = Federation.parse({**chosen, "partition": "resample:8", "eval_every": cadence, **more})
+    task, topology = prepare(federation), make_topology(federation)
+    lines = partial(RoundLog, task, Run(task.federation, [f"node-{rank}" for rank in range(nodes)]), [])
+
+    def digest(players: Stacked) -> str:
+        return sha256("".join(learner.parameters.sha256() for learner in players.peers()).encode()).hexdigest()
+
+    players = Stacked(task, topology, "cpu", actors)
+    wall, cpu = timed(partial(players.play, lines()))
+    here = digest(players)
+    print(
+        f"{nodes} peers here, {actors} threads: {wall / rounds:.2f} s a round, {cpu / rounds:.2f} s of processor time"
+    )
+    del players
+    began = time.perf_counter()
+    with crowd_on_ray("local", actors, federation, task) as crowd:
+        players = Stacked(task, topology, "cpu", 1, place=crowd.place)
+        ready = time.perf_counter() - began
+        processes = [
+            one for one in psutil.Process().children(recursive=True) if one.cmdline()[0].startswith("ray::Part")
+        ]
+        before = sum(sum(one.cpu_times()[:2]) for one in processes)
+        wall, cpu = timed(partial(players.play, lines()))
+        theirs = sum(sum(one.cpu_times()[:2]) for one in processes) - before
+        moved, memory = crowd.conductor.exchanged, max(one.memory_info().rss for one in processes)
+        same = "the same parameters" if digest(players) == here else "OTHER PARAMETERS"
+    print(
+        f"{nodes} peers in {actors} actors: started in {ready:.1f} s, {wall / rounds:.2f} s a round, "
+        f"{(cpu + theirs) / rounds:.2f} s of processor time ({cpu / rounds:.2f} where the record is kept), "
+        f"{moved / rounds / 1e6:.2f} MB a round from process to process, {memory / 2**30:.2f} GiB in an actor; {same}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
@@ -279,12 +324,17 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--largest", type=int, default=1000)
     parser.add_argument("--crowd", type=int, metavar="PEERS", help="one large federation instead")
+    parser.add_argument("--actors", type=int, metavar="K", help="of --crowd: in actors of Ray, and without")
     parser.add_argument("--eval-every", type=int, metavar="ROUNDS", help="of --crowd; else twice, 1 and the last round")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="more options for --crowd")
     arguments = parser.parse_args()
     if arguments.crowd:
         more = dict(one.split("=", 1) for one in arguments.set)
         cadences = [1, arguments.rounds] if arguments.eval_every is None else [arguments.eval_every]
+        if arguments.actors:
+            rest = arguments.actors, more, arguments.eval_every or arguments.rounds
+            crowd_in_actors(arguments.crowd, arguments.rounds, *rest)
+            return
         crowd(arguments.crowd, arguments.rounds, arguments.threads, more, cadences)
         return
     rounds, turns, threads = arguments.rounds, arguments.turns, arguments.threads

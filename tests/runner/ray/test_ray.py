@@ -15,7 +15,7 @@ import psutil
 import pytest
 from conftest import command, small, wait_until
 
-from p2p_tally.config import NodeSettings
+from p2p_tally.config import NodeSettings, SimulationSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.runner.ray.cells import Mirror
 from p2p_tally.runner.ray.cluster import QUIET, RayCluster, Resources
@@ -242,6 +242,56 @@ def test_a_node_that_dies_before_it_begins_is_not_waited_for(
     assert "node-1 did not finish, the others did" in stderr.splitlines()[-1]
 
 
+def actors() -> list[psutil.Process]:
+    """Those that hold peers of a simulation."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if " ".join(process.cmdline()).startswith("ray::Part"):
+                found.append(process)
+    return found
+
+
+def test_peers_in_four_actors_on_two_machines_stop_lose_one_and_go_on_without_ray(
+    cluster: str, tmp_path: Path, quiet_environment: dict[str, str]
+) -> None:
+    options = {"nodes": 70, "rounds": 200, "topology": "gossip", "merge_every": 7, "eval_every": 5, "batch": 16}
+    straight = simulate(small(**options, robust_merge="off"), settings(tmp_path / "straight"), engine="stacked")
+    out = tmp_path / "crowd"
+
+    def started(*arguments: str) -> "subprocess.Popen[str]":
+        on_ray = [f"--ray-address={cluster}", "--checkpoint-seconds=0.01"]
+        process = subprocess.Popen(
+            command("simulate", *arguments, *on_ray),
+            env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        before = set(out.glob("checkpoints/*"))
+        wait_until(lambda: set(out.glob("checkpoints/*")) - before or process.poll(), "no checkpoint was written")
+        return process
+
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in {**options, "robust_merge": "off"}.items()]
+    flags += ["--warmup=2", "--local-steps=2", "--engine=stacked"]
+    process = started(*flags, "--workers=ray:4", f"--out={out}")
+    assert len(actors()) == 4
+    assert len({actor.ppid() for actor in actors()}) == 2  # the two machines
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert stderr.splitlines()[-1] == f"p2p-tally: stopped; go on with: p2p-tally simulate --resume {out}"
+    wait_until(lambda: not actors(), "actors were left behind")
+
+    process = started(f"--resume={out}", "--workers=ray:2")
+    actors()[0].kill()
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "p2p-tally: --workers ray:2: the actor of node-" in stderr.splitlines()[-1]
+    wait_until(lambda: not actors(), "actors were left behind")
+
+    run = simulate(small(**options, robust_merge="off"), settings(out), engine="stacked", resume=True)
+    assert run.parameters_sha256 == straight.parameters_sha256
+    assert lines_of(out) == lines_of(tmp_path / "straight")
+
+
 def test_nodes_of_several_machines_need_the_operators_word() -> None:
     several = ["10.0.0.1", "10.0.0.2", "10.0.0.1"]
     with pytest.raises(ConfigError, match="the nodes are on 2 machines, and nothing between them is encrypted"):
@@ -305,6 +355,10 @@ def test_without_ray_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r'--on ray: needs Ray; install it with: pip install "p2p-tally\[ray\]"'):
         RayCluster("local", Resources("cell")).__enter__()
+    with pytest.raises(
+        ConfigError, match=r'--workers ray:2: needs Ray; install it with: pip install "p2p-tally\[ray\]"'
+    ):
+        simulate(small(nodes=40), SimulationSettings(engine="stacked", workers="ray:2"))
 
 
 def test_a_sweep_of_this_machine_never_loads_ray(quiet_environment: dict[str, str]) -> None:
