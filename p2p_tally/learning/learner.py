@@ -5,8 +5,7 @@ It knows torch and calls the functions of the method's row. It knows no sockets,
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from p2p_tally.learning.answers import votes
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise, batch_seed
 from p2p_tally.learning.data.probes import ProbePool
+from p2p_tally.learning.evaluation import Evaluation, evaluation_batch, own_accuracy
 from p2p_tally.learning.exchanges.own_loss import own_loss
 from p2p_tally.learning.exposed import feature_width, outputs_of
 from p2p_tally.learning.feedback import ErrorFeedback
@@ -35,27 +35,8 @@ from p2p_tally.learning.saved.file import model_bytes
 from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
 from p2p_tally.learning.state_parts import LATE, lacking_parts, not_carried_over, part_of
 from p2p_tally.learning.subjects import subject_of
-from p2p_tally.learning.voting.skew import local_loss
+from p2p_tally.learning.voting.skew import class_counts, local_loss
 from p2p_tally.learning.voting.voter import Voter
-
-# Limits of one forward pass over the test set: enough to be fast, and little enough for the caches of a CPU. There a
-# convolutional network takes twice as long for each image in a batch of 1,024 (32 x 32 pixels) as in a batch of 256.
-EVALUATION_BATCH = 1024  # predictions
-EVALUATION_VALUES = 1 << 20  # of the inputs
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """A model on the test set."""
-
-    accuracy: float  # share of the predictions that are right
-    loss: float  # mean cross-entropy
-
-
-def evaluation_batch(test: Examples) -> int:
-    """How many test examples go into one forward pass."""
-    values = test.take(torch.zeros(1, dtype=torch.int64))[0].numel()
-    return max(1, min(EVALUATION_BATCH // test.probes_each, EVALUATION_VALUES // values))
 
 
 class Learner:
@@ -268,17 +249,25 @@ class Learner:
 
     def evaluate(self) -> Evaluation:
         """Accuracy and cross-entropy on the test set."""
-        right, loss, count = 0, 0.0, 0
+        loss = 0.0
+        right, tested = np.zeros(self.classes, np.int64), np.zeros(self.classes, np.int64)
         with self._looking():
             for indices in torch.split(torch.arange(len(self.test)), evaluation_batch(self.test)):
                 x, y = self.test.take(indices)
                 assert y is not None
                 y = y.flatten()
                 logs = self._logs(x)
-                right += int((logs.argmax(-1) == y).sum())
+                right += torch.bincount(y[logs.argmax(-1) == y], minlength=self.classes).numpy()
+                tested += torch.bincount(y, minlength=self.classes).numpy()
                 loss += float(F.nll_loss(logs, y, reduction="sum"))
-                count += len(y)
-        return Evaluation(right / count, loss / count)
+        count = int(tested.sum())
+        own = own_accuracy(self._counts, right, tested)
+        return Evaluation(int(right.sum()) / count, loss / count, float(own))
+
+    @cached_property
+    def _counts(self) -> np.ndarray:
+        """How often each class is a label of the private examples [C]."""
+        return class_counts(self.private, self.classes).numpy()
 
     def probe_accuracy(self, round: int) -> tuple[int, int]:
         """How many of a round's labelled probes this node gets right, and of how many."""

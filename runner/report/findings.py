@@ -21,6 +21,7 @@ from p2p_tally.runner.runs.time_axis import STEP
 
 METRICS = (
     "tail",
+    "own",  # tail accuracy on data distributed like each peer's own
     "peak",
     "spread",
     "perplexity",

@@ -22,6 +22,7 @@ def cell_table(results: Results) -> Table:
     columns = {
         "cell": [f"`{cell.name}`" for cell in cells],
         "tail accuracy %": [_measured(cell.metric("tail"), 2) for cell in cells],
+        "on own distribution %": [_measured(cell.metric("own"), 2) for cell in cells],
         "of the smallest models": [_measured(cell.metric("tail_smallest"), 2) for cell in cells],
         "of the largest": [_measured(cell.metric("tail_largest"), 2) for cell in cells],
         "tail perplexity": [_measured(cell.metric("perplexity"), 1) for cell in cells],

@@ -4,6 +4,7 @@ Knows no round and no graph. Perceptrons are surveyed block by block, all that i
 arithmetic of an evaluation is several times that of a round. n peers of a block, C classes, P probes.
 """
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 
 from p2p_tally.learning.consensus import PairwiseKL
-from p2p_tally.learning.learner import Evaluation, evaluation_batch
+from p2p_tally.learning.evaluation import Evaluation, evaluation_batch, own_accuracy
 from p2p_tally.learning.setup import Task
+from p2p_tally.learning.voting.skew import class_counts
 from p2p_tally.runner.runs.round_lines import Survey
 from p2p_tally.runner.stacked.block import Block
 from p2p_tally.runner.stacked.peers import Peers
@@ -21,7 +23,7 @@ from p2p_tally.runner.stacked.rows_adamw import FEW
 # Inputs in one product: what a hidden layer makes of them for a block of peers should stay in a core's cache.
 INPUTS = 200
 
-Judged = tuple[np.ndarray, np.ndarray]  # right answers [n], and summed cross-entropy [n]
+Judged = tuple[np.ndarray, np.ndarray]  # right answers by class [n, C], and summed cross-entropy [n]
 
 
 class Visit(NamedTuple):
@@ -43,7 +45,10 @@ class Surveyor:
             x, y = task.test.take(indices)
             assert y is not None
             self._batches.append((x, y.flatten().to(stack.device)))
-        self._count = sum(len(y) for _, y in self._batches)
+        labels = torch.cat([y for _, y in self._batches]).cpu()
+        self._tested = torch.bincount(labels, minlength=task.classes).numpy()  # [C]
+        self._count = len(labels)
+        self._shards = task.shards
 
     def survey(self, probes: Tensor, there: np.ndarray) -> Survey:
         """Of those who are `there` [N]; they are compared on these probes."""
@@ -55,17 +60,23 @@ class Surveyor:
                 alone.update(zip(group.ranks, (learner.evaluate() for learner in group.learners()), strict=True))
             group.refresh_statistics()
         visits = stack.each(lambda block: self._visit(block, probes, there[block.rows]))
-        accuracy, loss = np.full(len(there), np.nan), np.full(len(there), np.nan)
+        accuracy, loss, own = (np.full(len(there), np.nan) for _ in range(3))
         for block, visit in zip(stack.blocks, visits, strict=True):
             if visit.judged is not None:
                 right, summed = visit.judged
-                accuracy[block.rows], loss[block.rows] = right / self._count, summed / self._count
+                accuracy[block.rows], loss[block.rows] = right.sum(1) / self._count, summed / self._count
+                own[block.rows] = own_accuracy(self._private[block.rows], right, self._tested)
         for rank, found in alone.items():
-            accuracy[rank], loss[rank] = found.accuracy, found.loss
-        accuracy[~there] = loss[~there] = np.nan
+            accuracy[rank], loss[rank], own[rank] = found.accuracy, found.loss, found.own
+        accuracy[~there] = loss[~there] = own[~there] = np.nan
         votes = stack.by_rank([visit.votes for visit in visits]).cpu().numpy()[there]
         compared = sum((few for visit in visits for few in visit.kl), PairwiseKL())
-        return Survey(accuracy, loss, votes, compared.mean())
+        return Survey(accuracy, loss, own, votes, compared.mean())
+
+    @cached_property
+    def _private(self) -> np.ndarray:
+        """How often each class is a label of each peer's private examples [N, C]."""
+        return np.stack([class_counts(shard, len(self._tested)).numpy() for shard in self._shards])
 
     def _visit(self, block: Block, probes: Tensor, there: np.ndarray) -> Visit:
         judged = self._judged(block) if block.is_perceptron else None
@@ -73,7 +84,7 @@ class Surveyor:
         return Visit(judged, choices(logs), compared(logs, there))
 
     def _judged(self, block: Block) -> Judged:
-        right, loss = np.zeros(len(block), np.int64), np.zeros(len(block))
+        right, loss = np.zeros((len(block), len(self._tested)), np.int64), np.zeros(len(block))
         for x, y in self._batches:
             more_right, more_loss = right_and_loss(measured(block, x), y)
             right += more_right
@@ -113,12 +124,13 @@ def compared(logs: Tensor, there: np.ndarray) -> list[PairwiseKL]:
 
 
 def right_and_loss(logits: Tensor, labels: Tensor) -> Judged:
-    """Of logits [n, C, B] and labels [B] that all share: right answers [n], and summed cross-entropy [n]."""
+    """Of logits [n, C, B] and labels [B] that all share: right answers by class [n, C], summed cross-entropy [n]."""
     logs = logits.log_softmax(1)
     own = logs.gather(1, labels.expand(len(logs), 1, -1)).squeeze(1)  # [n, B]
     # The vote is the class with the largest value, so it is right where the label has that value: two classes of a
     # trained model are never exactly equal. To search for the class takes ten times as long. A model that has diverged
     # has no largest value, and needs that search.
     largest = logs.amax(1)
-    right = (own == largest if largest.isfinite().all() else logs.argmax(1) == labels).sum(1)
-    return right.cpu().numpy(), -own.sum(1).double().cpu().numpy()
+    right = own == largest if largest.isfinite().all() else logs.argmax(1) == labels  # [n, B]
+    by_class = torch.zeros(logs.shape[:2], device=logs.device).index_add_(1, labels, right.float())
+    return by_class.long().cpu().numpy(), -own.sum(1).double().cpu().numpy()
