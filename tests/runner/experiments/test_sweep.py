@@ -13,7 +13,8 @@ from conftest import command, wait_until
 from p2p_tally.config import NodeSettings, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.runner.experiments.experiment import Cell, Experiment, load_experiment
-from p2p_tally.runner.experiments.sweep import MANIFEST, Job, LocalCells, choose, parse_changes, parse_seeds, sweep
+from p2p_tally.runner.experiments.local_cells import LocalCells
+from p2p_tally.runner.experiments.sweep import MANIFEST, Job, choose, parse_changes, parse_seeds, sweep
 from p2p_tally.runner.experiments.sweep_display import progress
 from p2p_tally.runner.runs.provenance import read_provenance
 from p2p_tally.runner.simulation.simulate import simulate
