@@ -34,7 +34,7 @@ GRAPHS: dict[str, Options] = {
     "mesh": {"nodes": 10, "topology": "mesh"},
     "gossip": {"nodes": 32, "topology": "gossip", "degree": 4},
 }
-TRIED = (0.0003, 0.001, 0.003)  # step sizes of the search
+TRIED = (0.001, 0.003, 0.01)  # step sizes of the search
 SEARCHED = ("mesh", "d05", "1MB")
 LEAST_ROUNDS = 10  # an exchange in fewer rounds than these is none
 
