@@ -2,7 +2,7 @@
 
     python scripts/field_settings.py search field runs/field-search.toml    # an experiment: three step sizes a method
     p2p-tally sweep runs/field-search.toml --seeds 100 --out runs/field-search
-    python scripts/field_settings.py choose field runs/field-search         # the best of the three, into field_rates.json
+    python scripts/field_settings.py choose field runs/field-search         # the best, into field_rates.json
     python scripts/field_settings.py write                                  # the cells of both presets
 
 The same with `field-features`. A method has one knob. Its setting is the one that sends most within the budget, by the
@@ -217,10 +217,8 @@ def _beside(setup: Setup, rates: dict[str, float]) -> Iterator[Options]:
         assert found is not None
         yield {"name": f"{graph}-d05-{name}-1MB-liars", **found, **LIARS, **_rate(rates, name)}
     for skew in SKEWS:
-        yield {
-            "name": f"{graph}-{skew}-labels", **federation_options(Entry("", {"method": "no-consensus"}, nothing), graph, skew),
-            **KNOWN, **_rate(rates, "tally"),
-        }  # fmt: skip
+        alone = federation_options(Entry("", {"method": "no-consensus"}, nothing), graph, skew)
+        yield {"name": f"{graph}-{skew}-labels", **alone, **KNOWN, **_rate(rates, "tally")}
         for name, budget in (("tally", "100kB"), ("fedmd", "1MB")):
             found = fitted(setup, entry(name), graph, skew, BUDGETS[budget])
             assert found is not None
@@ -259,7 +257,7 @@ def _searched(setup: Setup, one: Entry, graph: str, skew: str, budget: str) -> O
     raise ValueError(f"{one.name} can use no budget")
 
 
-def choose(setup: Setup, runs: Path) -> dict[str, float]:
+def choose(runs: Path) -> dict[str, float]:
     """For each method the step size with the highest tail accuracy."""
     (results,) = collect([runs])
     best: dict[str, tuple[float, float]] = {}
@@ -302,7 +300,7 @@ def main(arguments: list[str]) -> None:
             Path(path).write_text(search(SETUPS[name]), encoding="utf-8")
         case ["choose", name, runs]:
             rates = known_rates()
-            rates[name] = {**rates.get(name, {}), **choose(SETUPS[name], Path(runs))}
+            rates[name] = {**rates.get(name, {}), **choose(Path(runs))}
             RATES.write_text(json.dumps(rates, indent=1) + "\n", encoding="utf-8")
         case ["write"]:
             for name, setup in SETUPS.items():
