@@ -1,5 +1,6 @@
 """Methods at equal bytes as part of a report: of each graph a figure, the accuracies, and the settings."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from p2p_tally.learning.methods import Sends, method_of
@@ -15,6 +16,7 @@ KNOBS = {
     "merge_every": "merge every {}",
     "warmup": "from round {}",
 }
+METRICS = ("tail", "own")
 CAPTION = (
     "{name}, {graph}: tail accuracy against bytes sent by a peer, mean over peers and seeds, ± one standard deviation "
     "of the seeds. Names stand right of their points, best first; the dashed line joins what nothing cheaper beats."
@@ -48,7 +50,7 @@ def accuracy_table(cells: Sequence[Placed]) -> Table:
     of = {(one.method, one.skew, one.budget): one for one in cells}
     best = {
         (metric, *column): max((one.mean(metric) for one in cells if (one.skew, one.budget) == column), default=0.0)
-        for metric in ("tail", "own")
+        for metric in METRICS
         for column in columns
     }
     for method in dict.fromkeys(one.method for one in cells):
@@ -63,7 +65,8 @@ def accuracy_table(cells: Sequence[Placed]) -> Table:
 
 
 def _both(one: Placed, best: Mapping[tuple[str, str, str], float], skew: str, budget: str) -> str:
-    return " / ".join(_best(one, metric, best[metric, skew, budget]) for metric in ("tail", "own"))
+    known = [metric for metric in METRICS if not math.isnan(one.mean(metric))]
+    return " / ".join(_best(one, metric, best[metric, skew, budget]) for metric in known) or "–"
 
 
 def _best(one: Placed, metric: str, best: float) -> str:

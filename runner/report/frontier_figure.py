@@ -88,8 +88,12 @@ def _name(axes: Axes, cells: Sequence[Placed], limit: int) -> None:
         colour, _ = FAMILIES.get(one.family, OTHER)
         axes.annotate(
             one.method, (one.mean("payload"), one.mean("tail")), xytext=(limit * BEYOND, place), fontsize=FONT,
-            va="center", color="k",
-            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "alpha": 0.8, "shrinkA": 1, "shrinkB": 3},
+            va="center", color="k", zorder=4,
+            bbox={"boxstyle": "square,pad=0.1", "fc": "w", "ec": "none", "alpha": 0.85},
+            arrowprops={
+                "arrowstyle": "-", "color": colour, "lw": 0.7, "alpha": 0.8, "shrinkA": 0, "shrinkB": 3,
+                "relpos": (0, 0.5),
+            },
         )  # fmt: skip
 
 
