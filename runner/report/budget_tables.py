@@ -16,6 +16,7 @@ KNOBS = {
     "merge_every": "merge every {}",
     "warmup": "from round {}",
 }
+BEST = "The best with each budget or less, by the mean over seeds; a difference of a point may be chance."
 METRICS = ("tail", "own")
 CAPTION = (
     "{name}, {graph}: tail accuracy against bytes sent by a peer, mean over peers and seeds, ± one standard deviation "
@@ -32,7 +33,7 @@ SETTINGS = "What each method does with a budget, and how much of it that takes. 
 def budget_blocks(results: Results, stem: str) -> list[Block]:
     """None where the cells are not of this kind. `stem`: what the pictures' names begin with."""
     cells = placed(results)
-    blocks: list[Block] = []
+    blocks: list[Block] = [Text(BEST), best_table(cells)] if cells else []
     for graph in dict.fromkeys(one.graph for one in cells):
         here = [one for one in cells if one.graph == graph]
         blocks.append(Heading(3, f"{results.name}, {graph}"))
@@ -41,6 +42,32 @@ def budget_blocks(results: Results, stem: str) -> list[Block]:
             blocks.append(Picture(f"{stem}-{graph}", CAPTION.format(name=results.name, graph=graph), figure))
         blocks += [Text(ACCURACIES), accuracy_table(here), Text(SETTINGS), settings_table(here)]
     return blocks
+
+
+def best_table(cells: Sequence[Placed]) -> Table:
+    """With each budget or less: the highest accuracies on the common test set, on own data, and without probes."""
+    rows = []
+    paid = [one for one in cells if one.budget]
+    for graph, skew in dict.fromkeys((one.graph, one.skew) for one in paid):
+        for budget in budgets_of(cells):
+            limit = next(one.limit for one in paid if one.budget == budget)
+            found = [one for one in paid if (one.graph, one.skew) == (graph, skew) and one.limit <= limit]
+            without = [one for one in found if not one.needs_probes]
+            best = [
+                _highest(found, "tail"),
+                _highest(without, "tail"),
+                _highest(found, "own"),
+                _highest(without, "own"),
+            ]
+            rows.append([graph, skew, budget, *best])
+    columns = ("common test set", "without public inputs", "own distribution", "without public inputs ")
+    return Table(["graph", "skew", "budget", *columns], rows, words=True)
+
+
+def _highest(cells: Sequence[Placed], metric: str) -> str:
+    known = [one for one in cells if not math.isnan(one.mean(metric))]
+    best = max(known, key=lambda one: one.mean(metric), default=None)
+    return f"`{best.method}` {best.mean(metric):.1f}" if best else "–"
 
 
 def accuracy_table(cells: Sequence[Placed]) -> Table:

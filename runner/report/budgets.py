@@ -32,6 +32,12 @@ class Placed:
         return family(self.cell.federation)
 
     @property
+    def needs_probes(self) -> bool:
+        """Whether peers need public inputs."""
+        method = method_of(self.cell.federation)
+        return method.learns_from_probes and not method.sends.by_class
+
+    @property
     def limit(self) -> int:
         """The budget in bytes."""
         return int(self.budget[:-2]) * UNITS[self.budget[-2:]]

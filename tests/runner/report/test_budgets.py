@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from made_up_sweep import make_sweep
 
 from p2p_tally.config import Federation
-from p2p_tally.runner.report.budget_tables import accuracy_table, budget_blocks, settings_table
+from p2p_tally.runner.report.budget_tables import accuracy_table, best_table, budget_blocks, settings_table
 from p2p_tally.runner.report.budgets import budgets_of, family, placed
 from p2p_tally.runner.report.document import Picture, Table
 from p2p_tally.runner.report.frontier_figure import frontier, spread_out
@@ -92,6 +92,19 @@ def test_accuracies_by_budget_with_the_best_of_a_column_in_bold(results: Results
         assert rows[bold][column] == f"**{best.mean('tail'):.1f}**"  # made up without accuracies on own data
     assert rows["local"][0] != "–"
     assert rows["local"][1:] == ["–", "–", "–"]
+
+
+def test_the_best_with_each_budget_or_less(results: Results) -> None:
+    cells = [one for one in placed(results) if one.budget]
+    rows = [list(row) for row in best_table(placed(results)).rows]
+    skews, budgets = ("d01", "d05"), ("10kB", "2MB")
+    assert [row[:3] for row in rows] == [["mesh", skew, budget] for skew in skews for budget in budgets]
+    for _, skew, budget, best, without, own, _ in rows:
+        found = [one for one in cells if one.skew == skew and one.budget in ("10kB", budget)]
+        for said, known in ((best, found), (without, [one for one in found if one.method in ("fd", "fedavg-int8")])):
+            highest = max(known, key=lambda one: one.mean("tail"))
+            assert said == f"`{highest.method}` {highest.mean('tail'):.1f}"
+        assert own == "–"  # made up without
 
 
 def test_settings_by_budget(results: Results) -> None:
