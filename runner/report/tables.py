@@ -8,6 +8,7 @@ from p2p_tally.runner.report.document import Table
 from p2p_tally.runner.report.results import CellResults, Measured, Results
 from p2p_tally.runner.report.verdicts import MORE_SEEDS, MOST_SEEDS, OUTCOMES, Judged, Outcome, Verdict
 
+LISTED = 8  # numbers of probes in a round that a table lists one by one
 MARKS: dict[Outcome, str] = {
     "holds": "**holds**",
     "does not hold": "**does not hold**",
@@ -65,7 +66,7 @@ def _provenance(results: Results) -> dict[str, str]:
         "data": _several(_source(str(one.data)) for one in federations),
         "private examples": _several(f"{origin.private:,}" for origin in origins if origin.private),
         "split": _several(one.partition for one in federations),
-        "probes": _several(_probes(cell) for cell in cells),
+        "probes": _probes(cells),
         "tested on": _several(_tested(cell) for cell in cells),
         "model": _several(one.model for one in federations) + (f", {sizes} parameters" if sizes else ""),
         "peers": f"{_several(one.nodes for one in federations)}, {_several(_graph(cell) for cell in cells)}",
@@ -206,11 +207,19 @@ def _sizes(cell: CellResults) -> set[int]:
     return recorded or ({cell.parameters} if cell.parameters is not None else set())
 
 
-def _probes(cell: CellResults) -> str:
+def _probes(cells: Sequence[CellResults]) -> str:
+    """Each pool with the probes in a round; of many numbers the smallest and the largest."""
+    rounds = {cell.federation.probes_per_round for cell in cells}
+    if len(rounds) > LISTED:
+        return f"{_several(_pool(cell) for cell in cells)}, {min(rounds)} to {max(rounds)} a round"
+    return _several(f"{_pool(cell)}, {cell.federation.probes_per_round} a round" for cell in cells)
+
+
+def _pool(cell: CellResults) -> str:
     federation = cell.federation
     count = cell.runs[0].provenance.probes or federation.probe_count
     source = "held out of the data" if federation.probes == "holdout" else f"from {_source(str(federation.probes))}"
-    return f"{f'{count:,} ' if count else ''}{source}, {federation.probes_per_round} a round"
+    return f"{f'{count:,} ' if count else ''}{source}"
 
 
 def _tested(cell: CellResults) -> str:

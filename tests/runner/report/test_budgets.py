@@ -15,6 +15,7 @@ from p2p_tally.runner.report.document import Picture, Table
 from p2p_tally.runner.report.frontier_figure import frontier, spread_out
 from p2p_tally.runner.report.report import compose
 from p2p_tally.runner.report.results import Results, collect
+from p2p_tally.runner.report.tables import provenance_table
 
 BENCH = """
 title = "Equal bytes"
@@ -149,3 +150,14 @@ def test_a_report_shows_budgets_in_the_place_of_all_cells(results: Results, tmp_
     (tmp_path / "few.toml").write_text(BENCH.replace("[[grids]]", "[[grids]]\nleave_out = ['mesh-d05-*']"))
     (few,) = collect([make_sweep(tmp_path / "runs", str(tmp_path / "few.toml"))])
     assert budget_blocks(few, "few") == []
+
+
+def test_many_numbers_of_probes_are_told_by_the_smallest_and_the_largest(tmp_path: Path) -> None:
+    cells = "".join(
+        f"[[cells]]\nname = 'p{count}'\nmethod = 'tally'\nmerge_every = 0\nprobes_per_round = {count}\n"
+        for count in range(2, 12)
+    )
+    (tmp_path / "many.toml").write_text(BENCH[: BENCH.index("[[cells]]")] + cells)
+    (many,) = collect([make_sweep(tmp_path / "runs", str(tmp_path / "many.toml"), seeds=(0,))])
+    rows = {row[0]: row[1] for row in provenance_table(many).rows}
+    assert rows["**probes**"] == "held out of the data, 2 to 11 a round"
