@@ -8,7 +8,7 @@ from p2p_tally.runner.report.document import Table
 from p2p_tally.runner.report.results import CellResults, Measured, Results
 from p2p_tally.runner.report.verdicts import MORE_SEEDS, MOST_SEEDS, OUTCOMES, Judged, Outcome, Verdict
 
-LISTED = 8  # numbers of probes in a round that a table lists one by one
+LISTED = 7  # names of cells, or numbers of probes in a round, that a report lists one by one
 MARKS: dict[Outcome, str] = {
     "holds": "**holds**",
     "does not hold": "**does not hold**",
@@ -92,14 +92,24 @@ def remarks(results: Results) -> list[str]:
     if any(cell.paper for cell in results.cells) and results.name.endswith("-small"):
         found.append("The paper's numbers are of the full size: for the order of the rows, not for their height.")
     seeds = {run.federation.seed for cell in results.cells for run in cell.runs}
-    uneven = [
-        f"`{cell.name}` {len(cell.runs)} of {len(seeds)}" for cell in results.cells if len(cell.runs) < len(seeds)
-    ]
-    if uneven:
-        found.append(f"Not every seed has finished: {', '.join(uneven)}.")
+    fewer: dict[int, list[str]] = {}
+    for cell in results.cells:
+        if len(cell.runs) < len(seeds):
+            fewer.setdefault(len(cell.runs), []).append(cell.name)
+    if fewer:
+        uneven = [f"{_names(names)}: {count} of {len(seeds)}" for count, names in sorted(fewer.items())]
+        found.append(f"Not every seed has finished. {'; '.join(uneven)}.")
     if results.missing:
-        found.append(f"No finished run: {', '.join(f'`{name}`' for name in results.missing)}.")
+        found.append(f"No finished run: {_names(results.missing)}.")
     return found
+
+
+def _names(names: Sequence[str]) -> str:
+    """Of many names how many begin alike, up to the second hyphen."""
+    if len(names) <= LISTED:
+        return ", ".join(f"`{name}`" for name in names)
+    alike = Counter("-".join(name.split("-")[:2]) for name in names)
+    return ", ".join(f"`{start}-*` ({count})" for start, count in alike.items())
 
 
 def _overridden(results: Results) -> list[str]:

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from made_up_sweep import make_sweep
 
 from p2p_tally.config import Federation
+from p2p_tally.runner.experiments.experiment import load_experiment
 from p2p_tally.runner.report.budget_tables import accuracy_table, best_table, budget_blocks, settings_table
 from p2p_tally.runner.report.budgets import budgets_of, family, placed
 from p2p_tally.runner.report.document import Picture, Table
 from p2p_tally.runner.report.frontier_figure import frontier, spread_out
 from p2p_tally.runner.report.report import compose
 from p2p_tally.runner.report.results import Results, collect
-from p2p_tally.runner.report.tables import provenance_table
+from p2p_tally.runner.report.tables import provenance_table, remarks
 
 BENCH = """
 title = "Equal bytes"
@@ -161,3 +162,11 @@ def test_many_numbers_of_probes_are_told_by_the_smallest_and_the_largest(tmp_pat
     (many,) = collect([make_sweep(tmp_path / "runs", str(tmp_path / "many.toml"), seeds=(0,))])
     rows = {row[0]: row[1] for row in provenance_table(many).rows}
     assert rows["**probes**"] == "held out of the data, 2 to 11 a round"
+
+
+def test_of_many_cells_without_a_run_those_that_begin_alike_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "bench.toml").write_text(BENCH)
+    cells = [cell.name for cell in load_experiment(str(tmp_path / "bench.toml")).cells]
+    left_out = tuple(name for name in cells if name.startswith("mesh-d05") or name == "mesh-d01-both-2MB")
+    (some,) = collect([make_sweep(tmp_path / "runs", str(tmp_path / "bench.toml"), (0,), left_out)])
+    assert remarks(some)[-1] == "No finished run: `mesh-d01-*` (1), `mesh-d05-*` (7)."
