@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from steady_time import SteadyLoop
 
 from p2p_tally import cli
 from p2p_tally.config import DaemonSettings, Federation
@@ -29,10 +30,38 @@ settings.load_profile("project")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"steady": SteadyLoop}
+
+
 @pytest.fixture(autouse=True)
 def one_torch_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
+
+
+_kept: list[socket.socket] = []
+
+
+def kept_port() -> int:
+    """A port that is free until this test ends, whatever runs beside it: a daemon may take it, and leave it again.
+
+    It is bound, so the system gives it to nobody who asks for any port. It may be bound once more by who names it and
+    sets SO_REUSEADDR, as servers do.
+    """
+    keeper = socket.socket()
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keeper.bind(("127.0.0.1", 0))
+    _kept.append(keeper)
+    return int(keeper.getsockname()[1])
+
+
+@pytest.fixture(autouse=True)
+def _give_ports_back() -> Iterator[None]:
+    yield
+    while _kept:
+        _kept.pop().close()
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ class Node:
             name, step.roster, outbox, step.gather, step.inbox.refuse, step.attendance.least, signed, step.merges_with
         )
         outer = OuterState(learner.handed_over(), self.position)
-        exchange = make_exchange(self.federation, topology, peers, learner.feedback, outer)
+        exchange = make_exchange(self.federation, topology, peers, learner.feedback, outer, learner.parameters.layout)
         polled = (name, learner, topology, step, self.ballots, quorum)
         merging = (learner, step, self.position, exchange, compute)
         if learner.late is None:

@@ -39,7 +39,7 @@ from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
 from p2p_tally.runner.runs.round_lines import OnLine, RoundLog, Survey
 from p2p_tally.runner.runs.run import Run, cell_name
 from p2p_tally.runner.simulation.checkpoints import EngineState, Resumable, RunCheckpoints, checkpoints_of
-from p2p_tally.runner.simulation.event_loop import run_to_end
+from p2p_tally.runner.simulation.event_loop import carrying_interrupts, run_to_end
 from p2p_tally.runner.simulation.virtual_time import VirtualTimeLoop
 from p2p_tally.runner.simulation.workers import Workers, check_workers
 from p2p_tally.runner.stacked.engine import Stacked, is_faster
@@ -230,7 +230,7 @@ class Exact:
         async with asyncio.TaskGroup() as group:
             for node in self.nodes:
                 # Nodes that resume from a checkpoint have announced themselves when the run began.
-                group.create_task(node.run(announce=node.position.round == 0))
+                group.create_task(carrying_interrupts(node.run(announce=node.position.round == 0)))
 
     def peers(self) -> Iterable[Learner]:
         return self.learners

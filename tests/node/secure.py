@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import member_options
+from steady_time import SteadyLoop
 
 from p2p_tally.config import DaemonSettings, Federation
 from p2p_tally.ids import ranked_names
@@ -17,7 +18,7 @@ LOOPS = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 
 
 def run_on(loop: str, work: Coroutine[Any, Any, None]) -> None:
-    factory = asyncio.new_event_loop if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+    factory = SteadyLoop if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(work)
 

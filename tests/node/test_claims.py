@@ -1,7 +1,6 @@
 """What a neighbour says about rounds moves no node, unless a majority says so; what an honest one does still counts."""
 
 import asyncio
-import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -217,7 +216,8 @@ async def test_one_of_two_comes_back_and_is_in_step(tmp_path: Path) -> None:
     federation = small(nodes=2, rounds=400, warmup=0, eval_every=400, merge_every=0)
     first, second = make_daemons(federation, tmp_path, barrier_timeout=8, checkpoint_every=20)
     began: list[float] = []
-    first.node.position.listen(lambda _round, phase: began.append(time.monotonic()) if phase == "train" else None)
+    clock = asyncio.get_running_loop().time
+    first.node.position.listen(lambda _round, phase: began.append(clock()) if phase == "train" else None)
     async with asyncio.timeout(120):
         result, (again, resumed) = await asyncio.gather(first.run(), killed_and_resumed(second, 60))
     assert result["finished"] and resumed["finished"] and result["missed"] == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import member_options, open_listener, small
+from conftest import kept_port, member_options, open_listener, small
 from torch import nn
 
 import p2p_tally
@@ -177,8 +177,7 @@ async def test_a_function_of_the_programs_own_is_enough(tmp_path: Path) -> None:
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     [script] = re.findall(r"^```python\n# embedded.py\n(.*?)^```$", PAGE, flags=re.M | re.S)
     for port in ("7001", "7002"):
-        with open_listener() as free:
-            script = script.replace(port, str(free.getsockname()[1]))
+        script = script.replace(port, str(kept_port()))
     monkeypatch.chdir(tmp_path)
     exec(compile(script, "embedded.py", "exec"), {})
     said = sorted(capsys.readouterr().out.splitlines())

@@ -1,7 +1,6 @@
 """When a node takes itself to be behind."""
 
 import asyncio
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,8 @@ async def test_one_that_is_killed_and_comes_back_stops_nobody_for_a_deadline(tmp
     first, others = daemons[2], [*daemons[:2], daemons[3]]
     resumed = first.settings.model_copy(update={"resume": True})
     began: list[float] = []
-    others[0].node.position.listen(lambda _round, phase: began.append(time.monotonic()) if phase == "train" else None)
+    clock = asyncio.get_running_loop().time
+    others[0].node.position.listen(lambda _round, phase: began.append(clock()) if phase == "train" else None)
     kill_at(first, 60)
 
     async def twice() -> tuple[Daemon, dict[str, Any]]:

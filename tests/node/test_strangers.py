@@ -15,6 +15,7 @@ import msgpack
 import pytest
 from aiohttp import web
 from conftest import make_daemons, run_all, small
+from steady_time import SteadyLoop
 from test_faults import daemon_listens, federation_with_fake, one_that_listens
 
 from p2p_tally.errors import FrameError
@@ -275,7 +276,7 @@ async def messages_right_behind_the_handshake(out: Path) -> None:
 
 
 def run_on(loop: str, work: Coroutine[Any, Any, None]) -> None:
-    factory = asyncio.new_event_loop if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+    factory = SteadyLoop if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(work)
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from conftest import open_listener
+from conftest import kept_port
 
 from p2p_tally.config import DaemonSettings, Federation, parse_options
 from p2p_tally.ids import NodeName
@@ -23,13 +23,8 @@ ENDLESS = 1_000_000
 SECONDS = 60.0
 
 
-def free_port() -> int:
-    with open_listener() as listener:
-        return int(listener.getsockname()[1])
-
-
 def own_options(**options: Any) -> dict[str, Any]:
-    return {"listen": f"127.0.0.1:{free_port()}", "device": "cpu", "checkpoint_every": 20, "eval_every": 49, **options}
+    return {"listen": f"127.0.0.1:{kept_port()}", "device": "cpu", "checkpoint_every": 20, "eval_every": 49, **options}
 
 
 def found(folder: Path, **options: Any) -> Home:
