@@ -52,13 +52,13 @@ class Setup:
 SETUPS = {
     "field": Setup(
         "field",
-        {"classes": 10, "parameters": 4_810, "features": 64},
+        {"classes": 10, "parameters": 4_810, "features": 64, "layout": [[64, 64], [64], [10, 64], [10]]},
         {"data": "digits", "model": "mlp", "probe_count": 300, "batch": 16, "eval_every": 7, "tail": 42},
         most_probes=256,
     ),
     "field-features": Setup(
         "field-features",
-        {"classes": 10, "parameters": 34_186, "features": 128},
+        {"classes": 10, "parameters": 34_186, "features": 128, "layout": [[128, 256], [128], [10, 128], [10]]},
         {
             "data": "features:cifar10", "model": "mlp:128", "probe_count": 2000, "batch": 32, "eval_every": 13,
             "tail": 52, "test_count": 2000,
@@ -146,6 +146,9 @@ ENTRIES = [
     _merging("pame"),
     _merging("spod-gt"),
     _merging("dpfl"),
+    _merging("dfml"),
+    _merging("fedkd"),
+    _merging("fedspd"),
     Entry("epidemic", {"method": "fedavg", "topology": "gossip-k:1", "degree": 4}, merges, own_graph=True),
     Entry(
         "one-peer", {"method": "fedavg", "topology": "one-peer-exponential"}, merges, power_of_two=True, own_graph=True
