@@ -110,7 +110,8 @@ def sweep(
 ) -> None:
     """Run the cells of an experiment, by seeds. Called again it goes on with what is not finished."""
     from p2p_tally.runner.experiments.experiment import load_experiment
-    from p2p_tally.runner.experiments.sweep import Cells, LocalCells, choose, parse_changes, parse_seeds
+    from p2p_tally.runner.experiments.local_cells import LocalCells
+    from p2p_tally.runner.experiments.sweep import Cells, choose, parse_changes, parse_seeds
     from p2p_tally.runner.experiments.sweep import sweep as run_sweep
 
     changed = parse_changes(changes or [])

@@ -33,10 +33,11 @@ def _inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(VARIABLE_PREFIX)}
 
 
-async def start_nursery(launcher: int) -> asyncio.subprocess.Process:
-    """Start the process that daemons are forked from. Its standard input is this descriptor."""
+async def start_nursery(launcher: int, loads: Sequence[str] = ()) -> asyncio.subprocess.Process:
+    """Start the process that daemons are forked from, with these modules loaded too. Its standard input is this
+    descriptor."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "p2p_tally.runner.launch.nursery"),
+        *(sys.executable, "-P", "-m", "p2p_tally.runner.launch.nursery", *loads),
         stdin=launcher,
         stdout=asyncio.subprocess.DEVNULL,
         env={**_inherited(), **ONE_THREAD},

@@ -35,7 +35,7 @@ def text_of(page: Path) -> str:
 
 def test_every_page_is_there(site: Path) -> None:
     """The build itself fails on a link that leads nowhere, and on a page that the navigation leaves out."""
-    left_out = {"results-opening.md"}
+    left_out = {"results-opening.md", "field-opening.md"}
     for page in (ROOT / "docs").rglob("*.md"):
         path = page.relative_to(ROOT / "docs")
         if path.name not in left_out:

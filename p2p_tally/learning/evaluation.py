@@ -1,7 +1,12 @@
-"""What an evaluation gives, and how many examples go into one forward pass of it."""
+"""How good a model is on the test set: on all of it, and on data distributed like a peer's own.
+
+The test set is the same for all peers. So that a model made for one peer's data can be judged on it, `own` weighs the
+recall of each class by the share that the class has among the peer's private examples. C classes.
+"""
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from p2p_tally.learning.data import Examples
@@ -18,9 +23,21 @@ class Evaluation:
 
     accuracy: float  # share of the predictions that are right
     loss: float  # mean cross-entropy
+    own: float  # accuracy on data distributed like the peer's own
 
 
 def evaluation_batch(test: Examples) -> int:
     """How many test examples go into one forward pass."""
     values = test.take(torch.zeros(1, dtype=torch.int64))[0].numel()
     return max(1, min(EVALUATION_BATCH // test.probes_each, EVALUATION_VALUES // values))
+
+
+def own_accuracy(counts: np.ndarray, right: np.ndarray, tested: np.ndarray) -> np.ndarray:
+    """Shares [...], of private examples by class [..., C], right answers by class [..., C] and test examples [C].
+
+    Classes without a test example are left out; not a number where none of the peer's classes has one.
+    """
+    known = np.where(tested > 0, counts, 0)  # [..., C]
+    with np.errstate(invalid="ignore"):
+        found: np.ndarray = np.asarray((known * right / np.maximum(tested, 1)).sum(-1) / known.sum(-1))
+    return found

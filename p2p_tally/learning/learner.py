@@ -5,6 +5,7 @@ It knows torch and calls the functions of the method's row. It knows no sockets,
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from p2p_tally.learning.by_rows import ByRows, vector_of
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise, batch_seed
 from p2p_tally.learning.data.probes import ProbePool
-from p2p_tally.learning.evaluation import Evaluation, evaluation_batch
+from p2p_tally.learning.evaluation import Evaluation, evaluation_batch, own_accuracy
 from p2p_tally.learning.exchanges.local_steps import LocalBatch
 from p2p_tally.learning.exposed import outputs_of, row_width
 from p2p_tally.learning.feedback import ErrorFeedback
@@ -37,7 +38,7 @@ from p2p_tally.learning.saved.file import model_bytes
 from p2p_tally.learning.schedule import Channel, begin_alike, sends_changes
 from p2p_tally.learning.state_parts import LATE, SUBJECT, lacking_parts, not_carried_over, part_of
 from p2p_tally.learning.subjects import subject_of
-from p2p_tally.learning.voting.skew import local_loss
+from p2p_tally.learning.voting.skew import class_counts, local_loss
 from p2p_tally.learning.voting.voter import Voter
 
 
@@ -263,17 +264,25 @@ class Learner:
 
     def evaluate(self) -> Evaluation:
         """Accuracy and cross-entropy on the test set."""
-        right, loss, count = 0, 0.0, 0
+        loss = 0.0
+        right, tested = np.zeros(self.classes, np.int64), np.zeros(self.classes, np.int64)
         with self._looking():
             for indices in torch.split(torch.arange(len(self.test)), evaluation_batch(self.test)):
                 x, y = self.test.take(indices)
                 assert y is not None
                 y = y.flatten()
                 logs = self._logs(x)
-                right += int((logs.argmax(-1) == y).sum())
+                right += torch.bincount(y[logs.argmax(-1) == y], minlength=self.classes).numpy()
+                tested += torch.bincount(y, minlength=self.classes).numpy()
                 loss += float(F.nll_loss(logs, y, reduction="sum"))
-                count += len(y)
-        return Evaluation(right / count, loss / count)
+        count = int(tested.sum())
+        own = own_accuracy(self._counts, right, tested)
+        return Evaluation(int(right.sum()) / count, loss / count, float(own))
+
+    @cached_property
+    def _counts(self) -> np.ndarray:
+        """How often each class is a label of the private examples [C]."""
+        return class_counts(self.private, self.classes).numpy()
 
     def probe_accuracy(self, round: int) -> tuple[int, int]:
         """How many of a round's labelled probes this node gets right, and of how many."""

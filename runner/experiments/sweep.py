@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 import tomli_w
 
@@ -23,14 +23,12 @@ from p2p_tally.config import EngineName, Federation, SimulationSettings, parse_o
 from p2p_tally.errors import ConfigError
 from p2p_tally.files import locked
 from p2p_tally.learning.architectures import check_models
-from p2p_tally.runner import processes
 from p2p_tally.runner.experiments.experiment import FACT_OPTIONS, Cell, Experiment
 from p2p_tally.runner.experiments.payload import cell_bytes
 from p2p_tally.runner.experiments.sweep_display import Display
 from p2p_tally.runner.runs.folder import CHECKPOINTS
 
 MANIFEST = "sweep.json"
-PATIENCE = 5.0  # seconds that a process has to end before it is killed
 
 JobState = Literal["waiting", "running", "done", "kept", "failed"]
 
@@ -270,6 +268,7 @@ async def _run_all(todo: list[Job], cells: "Cells", settings: SimulationSettings
                     group.create_task(one(job))
     finally:
         ticking.cancel()
+        await cells.close()
 
 
 class Cells(Protocol):
@@ -287,34 +286,9 @@ class Cells(Protocol):
         """Run one job and return its exit code. By then its folder and its log are there, and its process has ended."""
         ...
 
-
-class LocalCells:
-    """Processes of this machine."""
-
-    def __init__(self, at_once: int) -> None:
-        self.at_once: int | None = at_once
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to do: every process has ended with its job."""
-
-    async def run(self, job: Job, settings: SimulationSettings, started: Callable[[], None]) -> int:
-        started()
-        arguments = job.arguments(settings, str(job.config), str(job.folder))
-        with job.log.open("wb") as log:
-            process = await processes.start(arguments, log=log, read_stdout=False)
-            try:
-                return await process.wait()
-            finally:
-                if process.returncode is None:
-                    process.terminate()
-                    try:
-                        await asyncio.wait_for(process.wait(), PATIENCE)
-                    except TimeoutError:
-                        process.kill()
-                        await process.wait()
+    async def close(self) -> None:
+        """No job runs any more, and none will."""
+        ...
 
 
 def last_line(path: Path) -> str:

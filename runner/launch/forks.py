@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import IO, Any
 
 from p2p_tally.errors import OperatorError
@@ -69,7 +69,9 @@ class ForkedProcess:
 class Nursery:
     """The process that daemons are forked from, and the daemons."""
 
-    def __init__(self) -> None:
+    def __init__(self, loads: Sequence[str] = ()) -> None:
+        """`loads`: modules that it loads besides what every daemon needs."""
+        self._loads = loads
         self._socket: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._daemons: list[ForkedProcess] = []
@@ -78,12 +80,13 @@ class Nursery:
     async def open(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = await processes.start_nursery(theirs.fileno())
+            self._process = await processes.start_nursery(theirs.fileno(), self._loads)
         self._socket.setblocking(False)
         asyncio.get_running_loop().add_reader(self._socket, self._hear)
         await self._answer()
 
-    async def start(self, arguments: list[str], log: IO[bytes], descriptor: int) -> ForkedProcess:
+    async def start(self, arguments: list[str], log: IO[bytes], *more: int) -> ForkedProcess:
+        """`more`: descriptors that it inherits."""
         assert self._socket is not None
         loop = asyncio.get_running_loop()
         (input_read, input_write), (output_read, output_write) = os.pipe(), os.pipe()
@@ -91,11 +94,11 @@ class Nursery:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(output_read, "rb", 0))
         daemon = ForkedProcess(input_write, reader)
         self._daemons.append(daemon)
-        request = {"arguments": arguments, "descriptors": [0, 1, 2, descriptor]}
+        request = {"arguments": arguments, "descriptors": [0, 1, 2, *more]}
         try:
             # It waits for nothing else now, so there is room for this message.
             socket.send_fds(
-                self._socket, [json.dumps(request).encode()], [input_read, output_write, log.fileno(), descriptor]
+                self._socket, [json.dumps(request).encode()], [input_read, output_write, log.fileno(), *more]
             )
         finally:
             os.close(input_read)
@@ -129,7 +132,9 @@ class Nursery:
             return
         told: dict[str, Any] = json.loads(message)
         if "ended" in told:
-            next(daemon for daemon in self._daemons if daemon.pid == told["ended"]).ended(told["code"])
+            ended = next(daemon for daemon in self._daemons if daemon.pid == told["ended"])
+            self._daemons.remove(ended)  # another process may have its number later
+            ended.ended(told["code"])
             return
         if "started" in told:  # the one that was asked for last
             self._daemons[-1].started(told["started"])

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import math
 import signal
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from p2p_tally.learning.start_file import check_start_file
 from p2p_tally.runner.launch.daemons import Daemons, LaunchedNode, LaunchPlan, LocalDaemons
 from p2p_tally.runner.runs.folder import CHECKPOINTS, RunFolder
 from p2p_tally.runner.runs.provenance import one_or_each, record_provenance
-from p2p_tally.runner.runs.run import RoundLine, Run
+from p2p_tally.runner.runs.run import RoundLine, Run, of_each
 from p2p_tally.tracking.services import check_installed
 
 log = logging.getLogger(__name__)
@@ -217,8 +216,8 @@ class Launcher:
         phases = sorted({phase for line in present for phase in line["seconds"]})
         return RoundLine(
             round=round,
-            accuracy=[math.nan if line is None else line["accuracy"] for line in reports],
-            loss=[math.nan if line is None else line["loss"] for line in reports],
+            accuracy=of_each(reports, "accuracy"),
+            loss=of_each(reports, "loss"),
             merged=any(line["merged"] for line in present),
             plurality_right=_mean(line["plurality_right"] for line in present),
             agreement=_mean(line["agreement"] for line in present),
@@ -236,6 +235,7 @@ class Launcher:
             seconds={
                 phase: sum(line["seconds"].get(phase, 0.0) for line in present) / len(present) for phase in phases
             },
+            own_accuracy=of_each(reports, "own_accuracy"),
         )
 
     # --- ending

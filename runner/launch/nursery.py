@@ -32,8 +32,8 @@ LOADED = (
 )
 
 
-def load() -> None:
-    for name in LOADED:
+def load(more: list[str]) -> None:
+    for name in (*LOADED, *more):
         try:
             importlib.import_module(name)
         except ImportError:
@@ -108,9 +108,9 @@ def _moved(descriptor: int, free: int) -> int:
 
 
 def main() -> None:
-    """The launcher's socket is standard input, until there is a fork."""
+    """The launcher's socket is standard input, until there is a fork. Its arguments name modules to load."""
     launcher = socket.socket(fileno=os.dup(0))
-    load()
+    load(sys.argv[1:])
     launcher.send(b"{}")  # ready
     sys.argv[1:] = serve(launcher)
     runpy.run_module("p2p_tally", run_name="__main__", alter_sys=True)

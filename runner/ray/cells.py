@@ -53,6 +53,9 @@ class RayCells:
         finally:
             await process.release()
 
+    async def close(self) -> None:
+        """Nothing to do: the cluster is left with the context."""
+
 
 class Mirror:
     """The copy of a remote run folder: lines and files are added as they arrive.

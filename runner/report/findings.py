@@ -29,6 +29,7 @@ METRICS = (
     "framed",
     "wire",
     "tail_std",
+    "own",  # tail accuracy on data distributed like each peer's own
     "tail_smallest",  # of the peers with the smallest models, and with the largest, where they differ
     "tail_largest",
     "hours",  # by the virtual clock of --link: of the whole run, the idle share in per cent, to an accuracy

@@ -1,7 +1,6 @@
 """Nodes that were started by hand, read back as runs: NAME.toml and NAME.jsonl of each, wherever their folders are."""
 
 import json
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from p2p_tally.config import Federation, NodeSettings, parse_options, read_optio
 from p2p_tally.errors import DataError
 from p2p_tally.ids import name_key
 from p2p_tally.runner.runs.provenance import Provenance
-from p2p_tally.runner.runs.run import RoundLine, Run
+from p2p_tally.runner.runs.run import RoundLine, Run, of_each
 
 
 @dataclass(frozen=True)
@@ -77,8 +76,8 @@ def _line(round: int, lines: Sequence[dict[str, Any]]) -> RoundLine:
     """A round of all nodes. What was measured over the votes that one node heard is left out."""
     return RoundLine(
         round=round,
-        accuracy=[math.nan if line["accuracy"] is None else line["accuracy"] for line in lines],
-        loss=[math.nan if line["loss"] is None else line["loss"] for line in lines],
+        accuracy=of_each(lines, "accuracy"),
+        loss=of_each(lines, "loss"),
         merged=any(line["merged"] for line in lines),
         plurality_right=None,
         agreement=None,
@@ -88,6 +87,7 @@ def _line(round: int, lines: Sequence[dict[str, Any]]) -> RoundLine:
         framed_bytes=statistics.fmean(line["framed_bytes"] for line in lines),
         sent={},
         seconds={},
+        own_accuracy=of_each(lines, "own_accuracy"),
     )
 
 

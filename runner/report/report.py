@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from p2p_tally.errors import ConfigError
+from p2p_tally.runner.report.budget_tables import budget_blocks
+from p2p_tally.runner.report.budgets import placed
 from p2p_tally.runner.report.document import (
     Block,
     Bullets,
@@ -97,7 +99,7 @@ def compose(
         blocks += [Heading(2, "What was found"), summary_table(asked), Text(HOW_JUDGED)]
     pictures = list(figures(found, accounting))
     for number, (results, verdicts) in enumerate(judged):
-        blocks += _tables(results, graph_blocks(results, _stem(found, number)) if compares_graphs(results) else [])
+        blocks += _section(results, _stem(found, number))
         blocks += [picture for owner, picture in pictures if owner is results]
         if verdicts:
             blocks += [Heading(3, f"Findings of {results.name}"), findings_table(verdicts)]
@@ -120,16 +122,30 @@ def judge_all(results: Results) -> list[Verdict]:
 
 
 def _tables(results: Results, before_cells: Sequence[Block] = ()) -> list[Block]:
-    """A section's head: what was asked and run, and the cells."""
+    """A section's head, and the cells."""
+    blocks = _head(results)
+    blocks += [*before_cells, Heading(3, "All cells")] if before_cells else []
+    blocks.append(cell_table(results))
+    return blocks
+
+
+def _head(results: Results) -> list[Block]:
+    """What was asked and run."""
     blocks: list[Block] = [Heading(2, results.name)]
     blocks.append(Text(f"**{results.title}.** {results.question}".strip()))
     blocks += [Text(results.prose)] if results.prose else []
     blocks.append(provenance_table(results))
     remarked = remarks(results)
     blocks += [Bullets(remarked)] if remarked else []
-    blocks += [*before_cells, Heading(3, "All cells")] if before_cells else []
-    blocks.append(cell_table(results))
     return blocks
+
+
+def _section(results: Results, stem: str) -> list[Block]:
+    """A section's head and tables, by what its cells compare."""
+    budgets = budget_blocks(results, stem)
+    if budgets:
+        return [*_head(results), *budgets]
+    return _tables(results, graph_blocks(results, stem) if compares_graphs(results) else [])
 
 
 def _stem(found: Sequence[Results], number: int) -> str:
@@ -142,7 +158,7 @@ def _stem(found: Sequence[Results], number: int) -> str:
 def figures(found: Sequence[Results], accounting: str = "payload") -> Iterator[tuple[Results | None, Picture]]:
     """Each picture with the results it belongs to (None: to all)."""
     for number, results in enumerate(found):
-        if len(results.cells) > LEGIBLE:
+        if placed(results) or len(results.cells) > LEGIBLE:
             continue
         captions = {
             "hours": "Test accuracy, mean over peers, against the hours that the rounds take over the given links.",

@@ -113,6 +113,8 @@ def _metrics(run: Run) -> dict[str, float]:
         "payload": float(summary["payload_bytes"]),
         "framed": float(summary["framed_bytes"]),
     }
+    if "own_tail_accuracy" in summary:
+        metrics["own"] = summary["own_tail_accuracy"]
     if run.wire_bytes is not None:
         metrics["wire"] = run.wire_bytes
     if "hours" in summary:

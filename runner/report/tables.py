@@ -8,6 +8,7 @@ from p2p_tally.runner.report.document import Table
 from p2p_tally.runner.report.results import CellResults, Measured, Results
 from p2p_tally.runner.report.verdicts import MORE_SEEDS, MOST_SEEDS, OUTCOMES, Judged, Outcome, Verdict
 
+LISTED = 7  # names of cells, or numbers of probes in a round, that a report lists one by one
 MARKS: dict[Outcome, str] = {
     "holds": "**holds**",
     "does not hold": "**does not hold**",
@@ -22,6 +23,7 @@ def cell_table(results: Results) -> Table:
     columns = {
         "cell": [f"`{cell.name}`" for cell in cells],
         "tail accuracy %": [_measured(cell.metric("tail"), 2) for cell in cells],
+        "on own distribution %": [_measured(cell.metric("own"), 2) for cell in cells],
         "of the smallest models": [_measured(cell.metric("tail_smallest"), 2) for cell in cells],
         "of the largest": [_measured(cell.metric("tail_largest"), 2) for cell in cells],
         "tail perplexity": [_measured(cell.metric("perplexity"), 1) for cell in cells],
@@ -64,7 +66,7 @@ def _provenance(results: Results) -> dict[str, str]:
         "data": _several(_source(str(one.data)) for one in federations),
         "private examples": _several(f"{origin.private:,}" for origin in origins if origin.private),
         "split": _several(one.partition for one in federations),
-        "probes": _several(_probes(cell) for cell in cells),
+        "probes": _probes(cells),
         "tested on": _several(_tested(cell) for cell in cells),
         "model": _several(one.model for one in federations) + (f", {sizes} parameters" if sizes else ""),
         "peers": f"{_several(one.nodes for one in federations)}, {_several(_graph(cell) for cell in cells)}",
@@ -90,14 +92,24 @@ def remarks(results: Results) -> list[str]:
     if any(cell.paper for cell in results.cells) and results.name.endswith("-small"):
         found.append("The paper's numbers are of the full size: for the order of the rows, not for their height.")
     seeds = {run.federation.seed for cell in results.cells for run in cell.runs}
-    uneven = [
-        f"`{cell.name}` {len(cell.runs)} of {len(seeds)}" for cell in results.cells if len(cell.runs) < len(seeds)
-    ]
-    if uneven:
-        found.append(f"Not every seed has finished: {', '.join(uneven)}.")
+    fewer: dict[int, list[str]] = {}
+    for cell in results.cells:
+        if len(cell.runs) < len(seeds):
+            fewer.setdefault(len(cell.runs), []).append(cell.name)
+    if fewer:
+        uneven = [f"{_names(names)}: {count} of {len(seeds)}" for count, names in sorted(fewer.items())]
+        found.append(f"Not every seed has finished. {'; '.join(uneven)}.")
     if results.missing:
-        found.append(f"No finished run: {', '.join(f'`{name}`' for name in results.missing)}.")
+        found.append(f"No finished run: {_names(results.missing)}.")
     return found
+
+
+def _names(names: Sequence[str]) -> str:
+    """Of many names how many begin alike, up to the second hyphen."""
+    if len(names) <= LISTED:
+        return ", ".join(f"`{name}`" for name in names)
+    alike = Counter("-".join(name.split("-")[:2]) for name in names)
+    return ", ".join(f"`{start}-*` ({count})" for start, count in alike.items())
 
 
 def _overridden(results: Results) -> list[str]:
@@ -205,11 +217,19 @@ def _sizes(cell: CellResults) -> set[int]:
     return recorded or ({cell.parameters} if cell.parameters is not None else set())
 
 
-def _probes(cell: CellResults) -> str:
+def _probes(cells: Sequence[CellResults]) -> str:
+    """Each pool with the probes in a round; of many numbers the smallest and the largest."""
+    rounds = {cell.federation.probes_per_round for cell in cells}
+    if len(rounds) > LISTED:
+        return f"{_several(_pool(cell) for cell in cells)}, {min(rounds)} to {max(rounds)} a round"
+    return _several(f"{_pool(cell)}, {cell.federation.probes_per_round} a round" for cell in cells)
+
+
+def _pool(cell: CellResults) -> str:
     federation = cell.federation
     count = cell.runs[0].provenance.probes or federation.probe_count
     source = "held out of the data" if federation.probes == "holdout" else f"from {_source(str(federation.probes))}"
-    return f"{f'{count:,} ' if count else ''}{source}, {federation.probes_per_round} a round"
+    return f"{f'{count:,} ' if count else ''}{source}"
 
 
 def _tested(cell: CellResults) -> str:

@@ -119,8 +119,9 @@ def read_lines(path: Path) -> list[RoundLine]:
                 values = json.loads(text)
             except json.JSONDecodeError:
                 break
-            values["accuracy"] = [math.nan if value is None else value for value in values["accuracy"]]
-            values["loss"] = [math.nan if value is None else value for value in values["loss"]]
+            for key in ("accuracy", "loss", "own_accuracy"):
+                if key in values:
+                    values[key] = [math.nan if value is None else value for value in values[key]]
             lines.append(RoundLine(**values))
     return lines
 

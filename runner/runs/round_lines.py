@@ -31,6 +31,7 @@ class Survey:
 
     accuracy: np.ndarray  # [N], share of the test set that is right; not a number for a node that does not take part
     loss: np.ndarray  # [N], mean cross-entropy
+    own: np.ndarray  # [N], accuracy on data distributed like each node's own
     votes: np.ndarray  # [n, P], on the probes of the log
     pairwise_kl: float
 
@@ -40,7 +41,8 @@ class Survey:
         of those who do."""
         accuracy = np.array([found.accuracy if found else math.nan for found in evaluations])
         loss = np.array([found.loss if found else math.nan for found in evaluations])
-        return cls(accuracy, loss, logs.argmax(-1).numpy(), mean_pairwise_kl(logs))
+        own = np.array([found.own if found else math.nan for found in evaluations])
+        return cls(accuracy, loss, own, logs.argmax(-1).numpy(), mean_pairwise_kl(logs))
 
 
 def compared_probes(task: Task) -> tuple[Tensor, Tensor | None]:
@@ -109,6 +111,7 @@ class RoundLog:
             seconds={phase: spent / nodes for phase, spent in self._seconds.items()},
             hours=reading.hours if reading else None,
             idle=reading.idle if reading else None,
+            own_accuracy=_values(100 * survey.own),
         )
         self._since, self._seconds = {}, {}
         self.run.lines.append(line)

@@ -3,6 +3,8 @@
 The figures are the paper's: tail and peak accuracy, cross-peer spread, bytes per peer. Arrays in, JSON out.
 """
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,10 +42,18 @@ class RoundLine:
     # By the virtual clock of --link, since the run began.
     hours: float | None = None
     idle: float | None = None  # the share of them in which a node does not compute, mean over nodes
+    own_accuracy: list[float] | None = None  # per cent, on data distributed like each node's own; of old runs unknown
 
     def as_json(self) -> dict[str, Any]:
-        """Without what no clock has measured."""
-        return {key: value for key, value in asdict(self).items() if value is not None or key not in ("hours", "idle")}
+        """Without what was not measured."""
+        left_out = ("hours", "idle", "own_accuracy")
+        return {key: value for key, value in asdict(self).items() if value is not None or key not in left_out}
+
+
+def of_each(reports: Sequence[Mapping[str, Any] | None], key: str) -> list[float]:
+    """A figure of each node's own line, where it has one; NaN otherwise."""
+    found = (None if line is None else line.get(key) for line in reports)
+    return [math.nan if value is None else value for value in found]
 
 
 @dataclass
@@ -85,6 +95,12 @@ class Run:
         return np.array([line.loss for line in self.lines])  # [E, N]
 
     @property
+    def own_accuracy(self) -> np.ndarray:
+        """Per cent, on data distributed like each node's own, [E, N]; NaN where it is not known."""
+        unknown = [np.nan] * len(self.names)
+        return np.array([unknown if line.own_accuracy is None else line.own_accuracy for line in self.lines])
+
+    @property
     def honest(self) -> int:
         """How many members do not lie: the first ones."""
         return len(self.names) - liars(self.federation)
@@ -120,6 +136,7 @@ class Run:
             "rounds": federation.rounds,
             "seed": federation.seed,
             "tail_accuracy": float(np.nanmean(tail)),
+            **self._own_tail(),
             "peak_accuracy": float(np.nanmean(accuracy, 1).max()),
             "cross_peer_std": float(np.nanstd(tail, 1).mean()),
             **self._lies(),
@@ -134,6 +151,11 @@ class Run:
             **time_figures(last.round, np.nanmean(accuracy, 1), self.hours, last.idle or 0.0),
             "run": str(self.folder) if self.folder else None,
         }
+
+    def _own_tail(self) -> dict[str, float]:
+        """Tail accuracy on data distributed like each node's own, where it was measured."""
+        tail = self.own_accuracy[self.tail, : self.honest]
+        return {} if np.isnan(tail).all() else {"own_tail_accuracy": float(np.nanmean(tail))}
 
     def _lies(self) -> dict[str, Any]:
         """Where members lie: how, and who; accuracies are then those of the honest. And whom most do not trust."""

@@ -5,6 +5,7 @@ arithmetic of an evaluation is several times that of a round. n peers of a block
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,9 @@ import torch
 from torch import Tensor
 
 from p2p_tally.learning.consensus import PairwiseKL
-from p2p_tally.learning.evaluation import Evaluation, evaluation_batch
+from p2p_tally.learning.evaluation import Evaluation, evaluation_batch, own_accuracy
 from p2p_tally.learning.setup import Task
+from p2p_tally.learning.voting.skew import class_counts
 from p2p_tally.runner.runs.round_lines import Survey, compared_probes
 from p2p_tally.runner.stacked.block import Block
 from p2p_tally.runner.stacked.peers import Peers
@@ -23,8 +25,9 @@ from p2p_tally.runner.stacked.rows_adamw import FEW
 # Inputs in one product: what a hidden layer makes of them for a block of peers should stay in a core's cache.
 INPUTS = 200
 
-Judged = tuple[np.ndarray, np.ndarray]  # right answers [n], and summed cross-entropy [n]
-Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # accuracy [n], loss [n] and votes [n, P] of a process's peers
+Judged = tuple[np.ndarray, np.ndarray]  # right answers by class [n, C], and summed cross-entropy [n]
+# Accuracy, loss and accuracy on data like its own [3, n], and votes [n, P], of a process's peers.
+Found = tuple[np.ndarray, np.ndarray]
 
 
 class Visit(NamedTuple):
@@ -47,7 +50,10 @@ class Surveyor:
             x, y = task.test.take(indices)
             assert y is not None
             self._batches.append((x, y.flatten().to(stack.device)))
-        self._count = sum(len(y) for _, y in self._batches)
+        labels = torch.cat([y for _, y in self._batches]).cpu()
+        self._tested = torch.bincount(labels, minlength=task.classes).numpy()  # [C]
+        self._count = len(labels)
+        self._shards = task.shards
 
     def survey(self, there: np.ndarray) -> Survey | None:
         """Of those who are `there` [N]; None where the record is not kept."""
@@ -59,26 +65,33 @@ class Surveyor:
                 alone.update(zip(group.ranks, (learner.evaluate() for learner in group.learners()), strict=True))
             group.refresh_statistics()
         visits = stack.each(lambda block: self._visit(block, self._probes, there[block.rows]))
-        accuracy, loss = np.full(len(place.held), np.nan), np.full(len(place.held), np.nan)
+        figures = np.full((3, len(place.held)), np.nan)
+        accuracy, loss, own = figures
         for block, visit in zip(stack.blocks, visits, strict=True):
             if visit.judged is not None:
                 right, summed = visit.judged
-                accuracy[block.held], loss[block.held] = right / self._count, summed / self._count
+                accuracy[block.held], loss[block.held] = right.sum(1) / self._count, summed / self._count
+                own[block.held] = own_accuracy(self._private[block.held], right, self._tested)
         for rank, found in alone.items():
-            row = int(np.searchsorted(place.held, rank))
-            accuracy[row], loss[row] = found.accuracy, found.loss
+            figures[:, np.searchsorted(place.held, rank)] = found.accuracy, found.loss, found.own
         votes = stack.by_rank([visit.votes for visit in visits]).cpu().numpy()
         # The sums go from process to process, so that they are added up in one order.
         few = [few for visit in visits for few in visit.kl]
         compared = place.folded(PairwiseKL(), lambda total: sum(few, total))
-        parts = place.collected((accuracy, loss, votes.astype(np.min_scalar_type(self._classes))))
+        parts = place.collected((figures.T, votes.astype(np.min_scalar_type(self._classes))))
         return self._together(parts, there, compared) if place.keeps_record else None
+
+    @cached_property
+    def _private(self) -> np.ndarray:
+        """How often each class is a label of the private examples of each of this process's peers [n, C]."""
+        shards = (self._shards[rank] for rank in self._stack.place.held)
+        return np.stack([class_counts(shard, self._classes).numpy() for shard in shards])
 
     def _together(self, parts: Sequence[Found], there: np.ndarray, compared: PairwiseKL) -> Survey:
         held = self._stack.place.all_held
-        accuracy, loss, votes = (by_rank([part[what] for part in parts], held) for what in range(3))
-        accuracy, loss = np.where(there, accuracy, np.nan), np.where(there, loss, np.nan)
-        return Survey(accuracy, loss, votes.astype(np.int64)[there], compared.mean())
+        figures, votes = (by_rank([part[what] for part in parts], held) for what in range(2))
+        accuracy, loss, own = np.where(there, figures.T, np.nan)
+        return Survey(accuracy, loss, own, votes.astype(np.int64)[there], compared.mean())
 
     def _visit(self, block: Block, probes: Tensor, there: np.ndarray) -> Visit:
         judged = self._judged(block) if block.is_perceptron else None
@@ -86,7 +99,7 @@ class Surveyor:
         return Visit(judged, choices(logs), compared(logs, there))
 
     def _judged(self, block: Block) -> Judged:
-        right, loss = np.zeros(len(block), np.int64), np.zeros(len(block))
+        right, loss = np.zeros((len(block), len(self._tested)), np.int64), np.zeros(len(block))
         for x, y in self._batches:
             more_right, more_loss = right_and_loss(measured(block, x), y)
             right += more_right
@@ -126,12 +139,13 @@ def compared(logs: Tensor, there: np.ndarray) -> list[PairwiseKL]:
 
 
 def right_and_loss(logits: Tensor, labels: Tensor) -> Judged:
-    """Of logits [n, C, B] and labels [B] that all share: right answers [n], and summed cross-entropy [n]."""
+    """Of logits [n, C, B] and labels [B] that all share: right answers by class [n, C], summed cross-entropy [n]."""
     logs = logits.log_softmax(1)
     own = logs.gather(1, labels.expand(len(logs), 1, -1)).squeeze(1)  # [n, B]
     # The vote is the class with the largest value, so it is right where the label has that value: two classes of a
     # trained model are never exactly equal. To search for the class takes ten times as long. A model that has diverged
     # has no largest value, and needs that search.
     largest = logs.amax(1)
-    right = (own == largest if largest.isfinite().all() else logs.argmax(1) == labels).sum(1)
-    return right.cpu().numpy(), -own.sum(1).double().cpu().numpy()
+    right = own == largest if largest.isfinite().all() else logs.argmax(1) == labels  # [n, B]
+    by_class = torch.zeros(logs.shape[:2], device=logs.device).index_add_(1, labels, right.float())
+    return by_class.long().cpu().numpy(), -own.sum(1).double().cpu().numpy()

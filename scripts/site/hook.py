@@ -46,7 +46,7 @@ def _filled(nav: Any) -> Any:
 
 
 def _results() -> list[Any]:
-    pages = [f"{name}.md" for name in ("results", "results-small", "topologies", "open-questions")]
+    pages = [f"{name}.md" for name in ("results", "field", "results-small", "topologies", "open-questions")]
     experiments = sorted(f"experiments/{path.name}" for path in (DOCS / "experiments").glob("*.md"))
     return [*(page for page in pages if (DOCS / page).is_file()), {"Experiments": experiments}]
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from p2p_tally.config import Federation
 from p2p_tally.ids import NodeName
-from p2p_tally.learning import learner as module
+from p2p_tally.learning import evaluation as module
 from p2p_tally.learning import merging, parameters
 from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import NO_LABEL, Answer
@@ -502,6 +502,7 @@ def test_evaluation_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         found = peer.evaluate()
         assert found.accuracy == 0.75
         assert found.loss == pytest.approx((3 * math.log(4 / 3) + math.log(4)) / 4, rel=1e-6)
+        assert found.own == 0.75  # class 0: two of two, class 1: one of two; the peer has as many of each
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import derive_seed, name_key
 from p2p_tally.learning import merging
-from p2p_tally.learning.exchanges.code import Code, Layout
+from p2p_tally.learning.exchanges.code import Code
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -130,6 +130,7 @@ class DaemonRecorder:
             "round": report.round,
             "accuracy": 100 * report.evaluation.accuracy,
             "loss": report.evaluation.loss,
+            "own_accuracy": 100 * report.evaluation.own,
             "merged": report.merged,
             "plurality_right": measures.plurality_right if measures else None,
             "agreement": measures.agreement if measures else None,

@@ -13,7 +13,8 @@ from conftest import command, wait_until
 from p2p_tally.config import NodeSettings, SimulationSettings, parse_options, read_options
 from p2p_tally.errors import ConfigError
 from p2p_tally.runner.experiments.experiment import Cell, Experiment, load_experiment
-from p2p_tally.runner.experiments.sweep import MANIFEST, Job, LocalCells, choose, parse_changes, parse_seeds, sweep
+from p2p_tally.runner.experiments.local_cells import LocalCells
+from p2p_tally.runner.experiments.sweep import MANIFEST, Job, choose, parse_changes, parse_seeds, sweep
 from p2p_tally.runner.experiments.sweep_display import progress
 from p2p_tally.runner.runs.provenance import read_provenance
 from p2p_tally.runner.simulation.simulate import simulate
@@ -241,3 +242,13 @@ def test_the_engine_of_an_experiment_plays_its_cells_and_notes_stay(tmp_path: Pa
     assert made.versions is not None and "torch" in made.versions
     summary = json.loads((job.folder / "summary.json").read_text())
     assert simulate(federation, settings).parameters_sha256 == summary["parameters_sha256"]
+
+
+def test_a_cell_that_is_not_forked_computes_the_same(tmp_path: Path) -> None:
+    """As on platforms that cannot fork. The other sweeps here are forked where the platform can."""
+    experiment = load_experiment(str(experiment_file(tmp_path)))
+    where, settings = LocalCells(1, forked=False), SimulationSettings()
+    [job] = sweep(experiment, experiment.cells[:1], [0], tmp_path / "out", where=where, settings=settings, changes={})
+    assert job.state == "done"
+    said = json.loads((job.folder / "summary.json").read_text())["parameters_sha256"]
+    assert said == simulate(job.federation).parameters_sha256

@@ -13,6 +13,7 @@ from p2p_tally.runner.launch.daemons import LocalDaemons
 from p2p_tally.runner.launch.forks import can_fork
 from p2p_tally.runner.launch.launcher import LaunchFailed, launch
 from p2p_tally.runner.runs.run import RoundLine
+from p2p_tally.runner.simulation.simulate import simulate
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="daemons are not forked on this platform")
 
@@ -32,6 +33,7 @@ def test_forked_and_separate_daemons_compute_the_same(tmp_path: Path) -> None:
     separate = launch(federation, ServiceSettings(out=tmp_path / "separate"), where=LocalDaemons(forked=False))
     assert forked.parameters_sha256 == separate.parameters_sha256
     assert [line.framed_bytes for line in forked.lines] == [line.framed_bytes for line in separate.lines]
+    assert forked.own_accuracy.tolist() == separate.own_accuracy.tolist() == simulate(federation).own_accuracy.tolist()
 
 
 def test_without_the_process_that_forked_them_daemons_end(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from conftest import small
 from p2p_tally.config import NodeSettings, SimulationSettings
 from p2p_tally.errors import ConfigError
 from p2p_tally.runner.experiments.experiment import load_experiment
-from p2p_tally.runner.experiments.sweep import LocalCells, choose, sweep
+from p2p_tally.runner.experiments.local_cells import LocalCells
+from p2p_tally.runner.experiments.sweep import choose, sweep
 from p2p_tally.runner.report.results import collect
 from p2p_tally.runner.report.sent_bytes import measure_runs
 from p2p_tally.runner.report.tables import cell_table, provenance_table
@@ -51,7 +52,7 @@ def test_a_report_has_the_smallest_and_the_largest(run_folder: Path) -> None:
     assert smallest is not None and largest is not None
     assert (smallest.mean, largest.mean) == pytest.approx((tails["mlp:8"], tails["mlp"]))
     table = cell_table(results)
-    assert list(table.header)[2:4] == ["of the smallest models", "of the largest"]
+    assert list(table.header)[3:5] == ["of the smallest models", "of the largest"]
     assert ["**model**", f"{MODEL}, 610 / 4,810 parameters"] in provenance_table(results).rows
     (measured,) = measure_runs([run_folder])
     assert measured.payload == measured.as_byte == 3 * 16 * 6  # to three neighbours, in six open rounds
