@@ -14,7 +14,7 @@ from p2p_tally.own_objects import import_path
 
 METHOD_NAMES = (
     "tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd", "cronus",
-    "fd", "fedproto", "diloco", "gflat", "dspodfl", "pame", "spod-gt", "dpfl", "dfedcad", "desa",
+    "fd", "fedproto", "desa", "diloco", "gflat", "dspodfl", "pame", "spod-gt", "dpfl", "dfedcad",
 )  # fmt: skip
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]
