@@ -192,15 +192,21 @@ def check_attacks(federation: Federation, where: Place, classes: int | None = No
             )
         if kind.about is About.PARAMETERS and not _merges(federation):
             raise ConfigError(f"{text}: nothing is merged; accepted is a method that merges, and --merge-every above 0")
-        if kind.name == "selfish" and (federation.merge_precision != "float32" or federation.merge_top_k):
+        if kind.name == "selfish" and _sends_changes(federation):
             raise ConfigError(
                 f"{text}: it takes another result than the others, and changes are sent since a result that all have; "
-                "accepted is --merge-precision float32 without --merge-top-k"
+                "accepted is --merge-precision float32 without --merge-top-k, and another method than fedkd"
             )
         if classes is not None and kind.argument == "A-B" and max(attack.classes) >= classes:
             raise ConfigError(f"{text}:{attack.argument}: accepted are classes from 0 to {classes - 1}")
         if kind.knows_others and where != "daemon":
             _check_knowing(federation, text)
+
+
+def _sends_changes(federation: Federation) -> bool:
+    exchange = method_of(federation).exchange
+    of_the_row = exchange is not None and exchange.returns_kept
+    return of_the_row or federation.merge_precision != "float32" or federation.merge_top_k > 0
 
 
 def _check_knowing(federation: Federation, text: str) -> None:

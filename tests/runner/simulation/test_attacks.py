@@ -80,6 +80,8 @@ def test_a_selfish_member_does_better_than_those_it_lies_to() -> None:
     assert len(set(honest)) == 1 and selfish > honest[0] + 3
     with pytest.raises(ConfigError, match="--attack selfish: it takes another result than the others, and changes are"):
         simulate(with_liars("selfish:1", merge_precision="int8"), engine="stacked")
+    with pytest.raises(ConfigError, match="and another method than fedkd"):
+        simulate(with_liars("selfish:1", method="fedkd"), engine="stacked")
 
 
 def test_who_answers_for_classes_cannot_copy() -> None:
