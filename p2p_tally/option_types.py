@@ -14,7 +14,7 @@ from p2p_tally.own_objects import import_path
 
 METHOD_NAMES = (
     "tally", "local", "no-consensus", "fedavg", "fedprox", "fedmd", "rcfd", "feddf", "fedct", "dsfl", "idkd", "cronus",
-    "fd", "fedproto", "diloco", "gflat", "dspodfl", "pame", "spod-gt", "dpfl",
+    "fd", "fedproto", "diloco", "gflat", "dspodfl", "pame", "spod-gt", "dpfl", "dfml", "fedkd", "fedspd",
 )  # fmt: skip
 Augmentation = Literal["auto", "none", "crop-flip"]
 BallotCoding = Literal["byte", "packed", "coded"]

@@ -299,6 +299,28 @@ class RoundOptions(Options):
         agreed=True,
         ge=0,
     )
+    mutual_cycle: int = option(
+        10, "dfml: merges in which what models learn from each other goes from no weight to all, and back",
+        "a whole number from 2", metavar="T", group="Some methods", agreed=True, ge=2,
+    )  # fmt: skip
+    mentor: str = option(
+        "mlp:128", "fedkd: the model that a node keeps beside the one that is merged",
+        "one item of --model", metavar="MODEL", group="Some methods", agreed=True,
+    )  # fmt: skip
+    clusters: int = option(
+        16,
+        "what sends clustered weights: clusters of each tensor's values; an index has as many bits as this needs",
+        "a whole number from 2 to 256",
+        metavar="K",
+        group="Some methods",
+        agreed=True,
+        ge=2,
+        le=256,
+    )
+    factor_rank: int = option(
+        4, "what sends low rank: columns of each matrix's two factors", "a whole number from 1", metavar="R",
+        group="Some methods", agreed=True, ge=1,
+    )  # fmt: skip
     disagreement_weight: float = option(
         0.0,
         "tally: extra KL weight where peers disagree",

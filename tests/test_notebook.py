@@ -16,7 +16,8 @@ NOTEBOOK = Path(__file__).parents[1] / "docs" / "notebooks" / "first-hour.ipynb"
 def executed(folder: Path) -> Any:
     """A copy of the notebook with the outputs of a run, in a kernel whose working folder this is."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=300, startup_timeout=300, resources=resources).execute()
     return notebook
 
 

@@ -71,6 +71,11 @@ def check_exchange(federation: Federation) -> None:
     ):
         if given:
             raise ConfigError(f"{option}: {says}; accepted is {accepted}")
+    if not method.exchange.bounds and federation.robust_merge not in ("auto", "off"):
+        raise ConfigError(
+            f"--robust-merge {federation.robust_merge}: the method {method.name} trains or chooses among whole models, "
+            "and takes no mean that a rule could bound; accepted is off (or auto, which is off there)"
+        )
     if not method.exchange.keeps_total:
         return
     total = f"the method {method.name} must keep the sum of all trackers"

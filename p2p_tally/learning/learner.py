@@ -5,8 +5,6 @@ It knows torch and calls the functions of the method's row. It knows no sockets,
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +15,14 @@ from torch.nn import functional as F
 from p2p_tally.config import Federation
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName
+from p2p_tally.learning.answering import answering
 from p2p_tally.learning.answers import votes
+from p2p_tally.learning.by_rows import ByRows, vector_of
 from p2p_tally.learning.consensus import Answer
 from p2p_tally.learning.data import Augment, Examples, Normalise, batch_seed
 from p2p_tally.learning.data.probes import ProbePool
-from p2p_tally.learning.exchanges.own_loss import own_loss
+from p2p_tally.learning.evaluation import Evaluation, evaluation_batch
+from p2p_tally.learning.exchanges.local_steps import LocalBatch
 from p2p_tally.learning.exposed import feature_width, outputs_of
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.late import Late
@@ -29,6 +30,7 @@ from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import ProbeStatistics, training_mode
 from p2p_tally.learning.objectives import probe_loss
 from p2p_tally.learning.optimiser import FlatAdamW
+from p2p_tally.learning.own import Own
 from p2p_tally.learning.parameters import FlatParameters, joined
 from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.saved.file import model_bytes
@@ -37,25 +39,6 @@ from p2p_tally.learning.state_parts import LATE, lacking_parts, not_carried_over
 from p2p_tally.learning.subjects import subject_of
 from p2p_tally.learning.voting.skew import local_loss
 from p2p_tally.learning.voting.voter import Voter
-
-# Limits of one forward pass over the test set: enough to be fast, and little enough for the caches of a CPU. There a
-# convolutional network takes twice as long for each image in a batch of 1,024 (32 x 32 pixels) as in a batch of 256.
-EVALUATION_BATCH = 1024  # predictions
-EVALUATION_VALUES = 1 << 20  # of the inputs
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """A model on the test set."""
-
-    accuracy: float  # share of the predictions that are right
-    loss: float  # mean cross-entropy
-
-
-def evaluation_batch(test: Examples) -> int:
-    """How many test examples go into one forward pass."""
-    values = test.take(torch.zeros(1, dtype=torch.int64))[0].numel()
-    return max(1, min(EVALUATION_BATCH // test.probes_each, EVALUATION_VALUES // values))
 
 
 class Learner:
@@ -75,7 +58,9 @@ class Learner:
         augment: Augment | None = None,
         about: About | None = None,
         exam: Examples | None = None,
+        second: nn.Module | None = None,
     ) -> None:
+        """`second`: the model that the method's row keeps besides."""
         self.name = name
         self.about = about
         self.federation = federation
@@ -99,7 +84,9 @@ class Learner:
         self.student = self._adamw() if self.method.distils_merged else self.optimiser
         start = self.parameters.vector
         self.anchor = start.clone() if self.method.proximal else None  # [W]
-        self.merge_step = self.method.merge_step(start, federation)
+        beside = None if second is None else second.to(self.device)
+        self.merge_step = self.method.step_of_merges(start, federation, None if beside is None else vector_of(beside))
+        self._models = (ByRows(model),) if beside is None else (ByRows(model), ByRows(beside))
         self.feedback = ErrorFeedback(start, begin_alike(federation)) if sends_changes(federation) else None
         self.voter = Voter(federation, classes, self.device, exam)
         self._local_loss = local_loss(private, classes, federation.balance, self.device)
@@ -136,7 +123,8 @@ class Learner:
 
         if rule is None:
             return here()
-        return [rule(lambda: joined(here()), flat.vector[None], self.merge_step.state, self.federation)]
+        batch = LocalBatch(lambda: joined(here()), x[None], y.flatten()[None], self._models)
+        return [rule(batch, flat.vector[None], self.merge_step.state, self.federation)]
 
     def vote(self, round: int) -> Answer:
         """This node's answer for the probes of a round, or for the classes. The forward pass is kept for `distill`."""
@@ -213,8 +201,7 @@ class Learner:
         `kept` [W]: the part of this node's change that was not sent, where merges send changes since a common model.
         `since` [W]: what this node had when the merge began, if it has trained on: then the merge's change is added.
         """
-        loss = partial(own_loss, self.model, self.private, self.normalise, self.device)
-        taken = self.method.taken(torch.from_numpy(average).to(self.device), loss, self.federation)
+        taken = self.method.taken(torch.from_numpy(average).to(self.device), self._own, self.federation)
         merged = self.merge_step.step(taken)
         if self.anchor is not None:
             self.anchor.copy_(merged)
@@ -222,6 +209,10 @@ class Learner:
             self.feedback.settle(merged.cpu().numpy(), kept)
         own = self.parameters.vector
         self.parameters.replace(merged if since is None else own + (merged - torch.from_numpy(since).to(self.device)))
+
+    def _own(self) -> Own:
+        state, examples = self.merge_step.state, self.private
+        return Own(self.name, self.federation, self.model, examples, self.normalise, self.classes, state)
 
     # --- what a newcomer gets from a member
 
@@ -244,13 +235,16 @@ class Learner:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """The model in evaluation mode: no gradients, no dropout, BatchNorm by the statistics of the probes."""
-        try:
-            self.statistics.refresh()
-            with torch.no_grad():
-                yield
-        finally:
-            training_mode(self.model)
+        """The model as it answers, in evaluation mode: no gradients, no dropout, BatchNorm by the statistics of the
+        probes."""
+        rule, flat = self.method.answering, self.parameters
+        with answering(rule, flat.vector[None], self.merge_step.state, self.federation):
+            try:
+                self.statistics.refresh()
+                with torch.no_grad():
+                    yield
+            finally:
+                training_mode(self.model)
 
     def refresh_statistics(self) -> None:
         """Have in the model's BatchNorm layers what an evaluation would use now."""
@@ -288,8 +282,8 @@ class Learner:
 
     def model_file(self) -> bytes:
         """The model as a safetensors file that says what it is, for use anywhere."""
-        self.refresh_statistics()
-        return model_bytes(self.model, self.about)
+        with self._looking():
+            return model_bytes(self.model, self.about)
 
     def save_model(self, path: Path) -> None:
         path.write_bytes(self.model_file())

@@ -19,11 +19,22 @@ from p2p_tally.errors import ConfigError
 from p2p_tally.ids import digest
 from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import Answer, histogram, mean_soft_label, mean_top_k
+from p2p_tally.learning.exchanges.clusters import CLUSTERED
+from p2p_tally.learning.exchanges.dfml import MUTUAL, mutual, peak, peak_answers
 from p2p_tally.learning.exchanges.dpfl import CHOOSING, greedy
 from p2p_tally.learning.exchanges.dspodfl import SPORADIC
 from p2p_tally.learning.exchanges.exchange import Exchange, both_ways, one_way
+from p2p_tally.learning.exchanges.fedkd import FACTORS, mentored, mentors_model, mutual_gradient
+from p2p_tally.learning.exchanges.fedspd import (
+    SOFT_CLUSTERS,
+    clusters,
+    gradient_of_the_cluster,
+    mixture_answers,
+    of_the_same_kind,
+)
 from p2p_tally.learning.exchanges.gflat import flat_gradient, uphill
 from p2p_tally.learning.exchanges.local_steps import LocalGradient, TakesStep, every_step, sporadic_step
+from p2p_tally.learning.exchanges.low_rank import LOW_RANK
 from p2p_tally.learning.exchanges.pame import PARTIAL, of_the_pair
 from p2p_tally.learning.exchanges.spod_gt import TRACKING, tracker
 from p2p_tally.learning.knowledge.cronus import filtered_mean
@@ -35,6 +46,9 @@ from p2p_tally.own_objects import fingerprint, import_object
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from p2p_tally.learning.answering import Answering
+    from p2p_tally.learning.own import Own
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")  # it is part of folder names, tables and the hello
 _COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
@@ -88,11 +102,15 @@ class Method:
     # When models merge, and what becomes of their mean
     merges: bool = True
     merge_every: int = 50  # unless --merge-every is given
-    merge_step: "Callable[[Tensor, Federation], MergeStep]" = replace  # start [W] -> step: merging.py
+    merge_step: "Callable[..., MergeStep]" = replace  # (start [W], federation, second [M] if kept) -> step: merging.py
     distils_merged: bool = False  # the step on the probes comes after the merge, on the merged model
     common_start: bool = False  # all peers must begin with the same parameters
     proximal: bool = False  # local steps are pulled towards the last merged model, by --mu
     exchange: Exchange | None = None  # what neighbours exchange, where it is not the mean: exchanges/exchange.py
+
+    # Models that a peer keeps besides the one that it trains: in the state of the merge step
+    second: Callable[[Federation], Federation] | None = None  # what another model, with a start of its own, is built by
+    answering: "Answering | None" = None  # with which parameters a peer answers; None: those that it trains
 
     # Local steps: exchanges/local_steps.py
     takes_step: TakesStep = every_step
@@ -127,10 +145,14 @@ class Method:
         """What a peer gives to a merge [..., V W], from its parameters [..., W]."""
         return parameters if self.exchange is None else self.exchange.gives(merge_step, parameters)
 
-    def taken(self, merged: "Tensor", loss: "Callable[[], Callable[[Tensor], float]]", given: Federation) -> "Tensor":
-        """What a peer takes of what a merge gave it: a vector, or vectors [1 + k, W] that its own loss chooses from."""
+    def taken(self, merged: "Tensor", own: "Callable[[], Own]", given: Federation) -> "Tensor":
+        """What a peer takes of what a merge gave it: a vector, or what its own data makes of vectors [1 + k, W]."""
         takes = None if self.exchange is None else self.exchange.takes
-        return merged if takes is None or merged.dim() == 1 else takes(merged, loss(), given)
+        return merged if takes is None else takes(merged if merged.dim() > 1 else merged[None], own(), given)
+
+    def step_of_merges(self, start: "Tensor", given: Federation, second: "Tensor | None" = None) -> MergeStep:
+        """What a merge does at a peer that begins with these parameters, and keeps `second` beside them."""
+        return self.merge_step(start, given) if second is None else self.merge_step(start, given, second)
 
     def agreed_value(self) -> str:
         """What peers compare: the name, and of a user's own row a digest of what changes a run."""
@@ -223,6 +245,20 @@ METHODS: dict[str, Method] = {
             "dpfl", "DPFL: each peer's mean is of neighbours that its own data chooses", colour="#DDCC77",
             merge_every=1, exchange=CHOOSING,
         ),
+        Method(
+            "dfml", "DFML: each peer trains its own and its neighbours' models together, on its own data",
+            colour="#882255", merge_every=1, merge_step=peak, exchange=MUTUAL, answering=peak_answers,
+        ),
+        Method(
+            "fedkd", "FedKD: low-rank changes of a small student are merged; it and a larger mentor teach each other",
+            colour="#A2A9B0", merge_every=1, merge_step=mentored, second=mentors_model, local_gradient=mutual_gradient,
+            exchange=FACTORS, common_start=True,
+        ),
+        Method(
+            "fedspd", "FedSPD: a model for each of two clusters of examples, exchanged in turn; their mixture answers",
+            colour="#5E4FA2", merge_every=1, merge_step=clusters, second=of_the_same_kind, exchange=SOFT_CLUSTERS,
+            local_gradient=gradient_of_the_cluster, answering=mixture_answers,
+        ),
     )
 }  # fmt: skip
 _BUILT_IN.update(METHODS)
@@ -249,8 +285,12 @@ READERS: dict[str, Callable[[Method], bool]] = {
     "rho": lambda method: method.local_gradient is flat_gradient,
     "steps_taken": lambda method: method.takes_step is sporadic_step,
     "links_used": lambda method: method.exchange is not None and method.exchange.links in (both_ways, one_way),
+    "mutual_cycle": lambda method: method.exchange is not None and method.exchange.takes is mutual,
+    "mentor": lambda method: method.second is mentors_model,
     "partners": lambda method: method.exchange is not None and method.exchange.takes is greedy,
     "coordinates_sent": lambda method: method.exchange is not None and method.exchange.places is of_the_pair,
+    "clusters": lambda method: method.exchange is not None and method.exchange.code is CLUSTERED,
+    "factor_rank": lambda method: method.exchange is not None and method.exchange.code is LOW_RANK,
     "robust_soft": lambda method: method.sends in (Sends.SOFT, Sends.TOP_K),
     "exam": lambda method: method.sends is not Sends.NOTHING,  # by class it is refused
     "inverse_agreement": lambda method: method.target is histogram,

@@ -1,6 +1,6 @@
 """AdamW over one flat vector. Its state is three tensors: a checkpoint keeps them, a merge leaves them alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -57,6 +57,18 @@ class FlatAdamW:
             amsgrad=False,
             maximize=False,
         )
+
+
+@torch.no_grad()
+def adamw_by_rows(rows: Tensor, gradient: Tensor, state: Mapping[str, Tensor], lr: float, weight_decay: float) -> None:
+    """The same step of rows [n, W] each of which has its own count: `state` has mean, square [n, W], steps [n, 1]."""
+    mean, square, steps = state["mean"], state["square"], state["steps"]
+    steps += 1
+    mean.lerp_(gradient, 1 - BETA1)
+    square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+    rows.mul_(1 - lr * weight_decay)
+    scale = (square / (1 - BETA2**steps)).sqrt_().add_(EPSILON)
+    rows.sub_(lr / (1 - BETA1**steps) * mean / scale)
 
 
 def _cut(flat: Tensor, sizes: list[int]) -> list[Tensor]:

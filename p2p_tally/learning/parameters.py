@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from p2p_tally.errors import ConfigError, ParameterError
 from p2p_tally.ids import Digest, digest
+from p2p_tally.learning.exchanges.code import Layout
 
 # From this many parameters on, gradients stay where autograd makes them. Adding them into a flat vector is one more
 # pass over all of them, about a twentieth of a large model's step; for a small model it saves calls.
@@ -44,6 +45,11 @@ class FlatParameters:
 
     def __len__(self) -> int:
         return self.vector.numel()
+
+    @property
+    def layout(self) -> Layout:
+        """The shapes of the model's tensors, in the order of the vector."""
+        return tuple(tuple(shape) for _, shape in self._parts)
 
     def _cut(self, flat: Tensor) -> list[Tensor]:
         """A vector [W] as views in the shapes of the model's tensors."""

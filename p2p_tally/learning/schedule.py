@@ -18,6 +18,7 @@ from p2p_tally.learning.about_probes import check_about_probes
 from p2p_tally.learning.architectures import check_models
 from p2p_tally.learning.methods import Sends, method_of, unread_options
 from p2p_tally.learning.overlap import check_overlap
+from p2p_tally.learning.second_model import check_second_model
 from p2p_tally.learning.voting.tally_weights import tally_weights
 from p2p_tally.option_types import Start
 
@@ -32,6 +33,7 @@ def resolve(federation: Federation, *, labelled: bool, cheap_to_evaluate: bool =
     """The federation with every open default filled in; `labelled`: the probes carry labels."""
     check_models(federation)
     check_about_probes(federation)
+    check_second_model(federation)
     method = method_of(federation)
     labelled = labelled or method.sends.by_class  # own examples have labels
     merge_every = method.merge_every if federation.merge_every is None else federation.merge_every

@@ -216,6 +216,23 @@ def make_model(task: Task, name: NodeName, rank: int) -> nn.Module:
     return model
 
 
+def make_second(task: Task, name: NodeName, rank: int) -> nn.Module | None:
+    """The model that a node keeps beside its own, where the method's row says so; with a start of its own."""
+    build = method_of(task.federation).second
+    if build is None:
+        return None
+    federation = of_rank(task.federation, rank)
+    chosen = build(federation)
+    seed = derive_seed(initial_seed(task.federation, name), "second")
+    try:
+        model = models.build(of_rank(chosen, 0), task.default_model, task.input_shape, task.classes, seed)
+    except ConfigError as error:  # one's own model has been built already
+        raise ConfigError(str(error).replace("--model", "--mentor", 1)) from None
+    if chosen.model == federation.model:
+        choose_trained(model, federation.train)
+    return model
+
+
 def features_of(task: Task) -> int:
     """How many features the models have, where the method sends them; else 0. A ConfigError where they differ."""
     if not method_of(task.federation).sends.features:
@@ -234,7 +251,10 @@ def features_of(task: Task) -> int:
 def make_learner(task: Task, name: NodeName, rank: int, device: str, make: Callable[..., Learner] = Learner) -> Learner:
     """The learner of one node: its own initialisation, its own shard. `make`: another kind of learner."""
     model = make_model(task, name, rank)
-    _try_out(model, task, shown(of_rank(task.federation, rank).model))
+    second = make_second(task, name, rank)
+    _try_out(model, task, f"--model {shown(of_rank(task.federation, rank).model)}")
+    if second is not None:
+        _try_out(second, task, f"--mentor {task.federation.mentor}")
     return make(
         name,
         task.federation,
@@ -248,6 +268,7 @@ def make_learner(task: Task, name: NodeName, rank: int, device: str, make: Calla
         augment=task.augment,
         about=about_model(task, rank),
         exam=task.exams[rank] if task.exams else None,
+        second=second,
     )
 
 
@@ -264,11 +285,11 @@ def about_model(task: Task, rank: int) -> About:
 
 
 @torch.no_grad()
-def _try_out(model: nn.Module, task: Task, item: str) -> None:
+def _try_out(model: nn.Module, task: Task, flag: str) -> None:
     """Call the model once: one that cannot read this data is refused in one line before round 1."""
     x, _ = task.shards[0].take(torch.zeros(2, dtype=torch.int64))
     x = task.normalise(x) if task.normalise else x
-    chosen = f"--model {item}: on inputs {x.dtype} {tuple(x.shape[1:])} of {task.federation.data}"
+    chosen = f"{flag}: on inputs {x.dtype} {tuple(x.shape[1:])} of {task.federation.data}"
     with torch.random.fork_rng(devices=[]):
         try:
             answer = model(x)
@@ -287,7 +308,7 @@ def _try_out(model: nn.Module, task: Task, item: str) -> None:
     changed = [key for key, buffer in model.named_buffers() if not same_values(before.get(key), buffer)]
     if changed:
         raise ConfigError(
-            f"--model {item}: its buffer {changed[0]} changes while it trains, and no merge averages buffers; accepted "
+            f"{flag}: its buffer {changed[0]} changes while it trains, and no merge averages buffers; accepted "
             "are buffers that stay as they are, and BatchNorm"
         )
 

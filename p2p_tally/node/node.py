@@ -102,7 +102,7 @@ class Node:
             deadlines.timeout, lambda: step.waits.arriving,
         )  # fmt: skip
         outer = OuterState(learner.handed_over(), self.position)
-        exchange = make_exchange(self.federation, topology, peers, learner.feedback, outer)
+        exchange = make_exchange(self.federation, topology, peers, learner.feedback, outer, learner.parameters.layout)
         polled = (name, learner, topology, step, self.ballots, quorum)
         merging = (learner, step, self.position, exchange, compute)
         if learner.late is None:

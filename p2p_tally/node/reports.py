@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.consensus import Answer
-from p2p_tally.learning.learner import Evaluation
+from p2p_tally.learning.evaluation import Evaluation
 from p2p_tally.node.links.transport import Clock
 from p2p_tally.protocol.ledger import Count
 from p2p_tally.protocol.messages import Stage

@@ -19,6 +19,7 @@ import numpy as np
 
 from p2p_tally.config import Federation
 from p2p_tally.defence.rule import rule_for
+from p2p_tally.learning.exchanges.code import Layout
 from p2p_tally.learning.exchanges.exchange import pieces, sent_count, used_links
 from p2p_tally.learning.feedback import NAME_BYTES
 from p2p_tally.learning.graph import merge_ring
@@ -27,6 +28,7 @@ from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.overlap import uses_votes
 from p2p_tally.learning.schedule import channel, merges, sends_changes
 from p2p_tally.node.formats import merge_formats
+from p2p_tally.node.merges.coded_by_method import coded_lengths
 from p2p_tally.node.merges.ring import halves
 from p2p_tally.node.merges.robust_reduce import robust_messages
 from p2p_tally.protocol import frames
@@ -90,13 +92,22 @@ def payload(sent: Iterable[Copies]) -> int:
 class Traffic:
     """What the peers of one federation send, if no peer fails: each message once."""
 
-    def __init__(self, federation: Federation, topology: Topology, ballots: BallotFormat, parameters: int) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        topology: Topology,
+        ballots: BallotFormat,
+        parameters: int,
+        layout: Layout = (),
+    ) -> None:
+        """`layout`: of the model's tensors, for methods whose merges travel in a code."""
         self.federation = federation
         self.topology = topology
         self.ballots = ballots
         self.parameters = parameters
         self.nodes = len(topology.members)
         self.exchange = method_of(federation).exchange
+        self._layout = layout
         self._counted: dict[int, _LinkCounts] = {}  # by phase of the graph
         self._rings: dict[int, RingRuns] = {}  # the same; of the last one only
         self._owned: dict[int, dict[tuple[int, int], list[int]]] = {}  # by the number of members
@@ -193,15 +204,17 @@ class Traffic:
     def by_method(self, r: int) -> Iterator[Shard]:
         """What goes over each link that a merge by the method's row uses."""
         assert self.exchange is not None
-        for part, count in self._pieces:
-            yield Shard(r, Stage.VECTOR, part, bytes(4 * count))
+        for part, length in self._pieces:
+            yield Shard(r, Stage.VECTOR, part, bytes(length))
 
     @cached_property
     def _pieces(self) -> list[tuple[int, int]]:
-        """The runs of a merge by the method's row: their numbers, and how many values of each travel."""
+        """The messages over a link in a merge by the method's row: their numbers, and the bytes of each."""
         assert self.exchange is not None
-        cut = pieces(self.parameters, self.exchange.vectors, runs)
-        return [(one.part, sent_count(self.exchange, self.federation, one.length)) for one in cut]
+        if self.exchange.code is not None:
+            return list(enumerate(coded_lengths(self.exchange, self._layout, self.federation)))
+        cut = pieces(self.parameters + self.exchange.extra, self.exchange.vectors, runs)
+        return [(one.part, 4 * sent_count(self.exchange, self.federation, one.length)) for one in cut]
 
     def alike(self, r: int) -> int:
         """A number that is the same for rounds that use the same links: the phase of the graph, or where the method

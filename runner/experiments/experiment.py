@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 
 from p2p_tally.config import EngineName, Federation
 from p2p_tally.errors import ConfigError
+from p2p_tally.learning.exchanges.code import Layout, count
 from p2p_tally.runner.experiments.grids import expand
 from p2p_tally.runner.report.findings import Finding, parse_finding
 
@@ -48,6 +49,7 @@ class ByteFacts:
     parameters: int
     votes_per_round: int | None = None  # where a probe is not an example: positions of all sequences
     features: int = 0  # of the model, where the method sends them
+    layout: Layout = ()  # the shapes of its tensors, where the method sends them in a code
 
 
 @dataclass(frozen=True)
@@ -150,16 +152,27 @@ def _cells(path: Path, values: dict[str, Any], full: Experiment | None, changes:
         options.pop("paper", None)
         options.pop("facts", None)
         _known(facts, set(ByteFacts.__dataclass_fields__), where + ", facts")
+        layout = _layout(facts.pop("layout", []), where)
         _numbers(facts, where + ", facts", "a whole number from 1", lambda value: type(value) is int and value > 0)
+        if layout and sum(map(count, layout)) != facts.get("parameters"):
+            raise ConfigError(f"{where}, facts: layout: accepted are shapes of as many values as 'parameters' says")
         missing = {"classes", "parameters"} - facts.keys()
         if missing:
             raise ConfigError(f"{where}: facts lack {sorted(missing)[0]!r}")
         Federation.parse(options, source=where)  # a bad key is then reported as the file's, not as the changes'
         federation = Federation.parse({**options, **changes}, source=f"{where}, as changed" if changes else where)
-        cells[name] = Cell(name, federation, ByteFacts(**facts), accounting, paper, twin)
+        cells[name] = Cell(name, federation, ByteFacts(**facts, layout=layout), accounting, paper, twin)
     if not cells:
         raise ConfigError(f"{path}: has no [[cells]]")
     return list(cells.values())
+
+
+def _layout(value: Any, where: str) -> Layout:
+    """Shapes of tensors, as lists of lists."""
+    shapes = value if isinstance(value, list) and all(isinstance(shape, list) and shape for shape in value) else [[""]]
+    if any(type(width) is not int or width < 1 for shape in shapes for width in shape):
+        raise ConfigError(f"{where}, facts: layout {value!r}: accepted are the shapes of tensors: [[64, 64], [64]]")
+    return tuple(tuple(shape) for shape in shapes)
 
 
 def _findings(path: Path, values: dict[str, Any], cells: list[Cell], full: Experiment | None) -> list[Finding]:

@@ -47,6 +47,11 @@ def cell_bytes(cell: Cell) -> CellBytes:
     votes = facts.votes_per_round or federation.probes_per_round
     if method_of(federation).sends.features and not facts.features:
         raise ConfigError(f"cell {cell.name}: the method {federation.method} sends features; facts must say how many")
+    exchange = method_of(federation).exchange
+    if exchange is not None and exchange.code is not None and not facts.layout:
+        raise ConfigError(
+            f"cell {cell.name}: the method {federation.method} sends coded tensors; facts must say their shapes: layout"
+        )
     ballots = ballot_format(federation, votes, facts.classes, facts.features)
     try:
         topology = make_topology(federation)
@@ -64,7 +69,9 @@ def cell_bytes(cell: Cell) -> CellBytes:
         accounting=cell.accounting,
         bytes_per_probe=ballot / votes,
         payload_bytes=others * ballot * voted + merge * merged,
-        sent_bytes=whole(_sent(Traffic(federation, topology, ballots, facts.parameters)) / federation.nodes),
+        sent_bytes=whole(
+            _sent(Traffic(federation, topology, ballots, facts.parameters, facts.layout)) / federation.nodes
+        ),
     )
 
 

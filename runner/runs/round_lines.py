@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from p2p_tally.learning.consensus import mean_pairwise_kl, measure
-from p2p_tally.learning.learner import Evaluation
+from p2p_tally.learning.evaluation import Evaluation
 from p2p_tally.learning.setup import Task
 from p2p_tally.protocol.ledger import Count
 from p2p_tally.protocol.messages import Stage

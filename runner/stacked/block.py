@@ -4,15 +4,19 @@ Every peer draws from its own generator in the order in which its learner would,
 that draw random numbers themselves, such as dropout, draw other numbers here than in a learner.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from p2p_tally.learning.answering import answering
+from p2p_tally.learning.by_rows import ByRows
 from p2p_tally.learning.data import Arrays, Examples
-from p2p_tally.learning.exchanges.local_steps import every_step
+from p2p_tally.learning.exchanges.local_steps import LocalBatch, every_step
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.setup import Task
 from p2p_tally.learning.voting.skew import balance_shift, calibration, class_counts
@@ -43,6 +47,7 @@ class Rows:
     shards: Sequence[Examples]
     draws: Draws
     fixed: dict[str, Tensor]  # [n, ...] each: buffers, and parameters that do not train
+    second: Tensor | None = None  # [n, M], with which the models begin that the method's row keeps besides
 
     @property
     def among_all(self) -> slice | list[int]:
@@ -55,7 +60,15 @@ class Rows:
 class Block:
     """Some peers of a federation. `parameters` [n, W] are rows of the matrix of their group."""
 
-    def __init__(self, task: Task, rows: Rows, model: nn.Module, parameters: Tensor, scratch: Scratch) -> None:
+    def __init__(
+        self,
+        task: Task,
+        rows: Rows,
+        model: nn.Module,
+        parameters: Tensor,
+        scratch: Scratch,
+        second: nn.Module | None = None,
+    ) -> None:
         settings = self.federation = task.federation
         method = self._method = method_of(settings)
         self.task = task
@@ -68,7 +81,10 @@ class Block:
         self.optimiser = self._adamw()
         self.student = self._adamw() if method.distils_merged else self.optimiser
         self.anchor = parameters.clone() if method.proximal else None  # [n, W]
-        self.merge_step = method.merge_step(parameters, settings)
+        self.merge_step = method.step_of_merges(parameters, settings, rows.second)
+        # A call swaps the tensors in: blocks on other threads have their own.
+        own = (model, *([] if second is None else [second])) if method.local_gradient else ()
+        self._models = tuple(ByRows(deepcopy(one)) for one in own)
         self._draws = rows.draws
         self._take = batches_of(rows.shards)
         self._drawn = torch.zeros(len(parameters), settings.local_steps, settings.batch, dtype=torch.int64)
@@ -103,7 +119,7 @@ class Block:
                 continue
             x, y = self._take(self._drawn[:, step])  # [n, B, ...], [n, B] or [n, B, T]
             x = self._draws.varied(x, taking)
-            self._step(self._local_gradient(self._input(x), y), self.optimiser, self.anchor, taking)
+            self._step(self._local_gradient(self._input(x), y, taking), self.optimiser, self.anchor, taking)
 
     def _taking(self, round: int, step: int, present: Sequence[int] | None) -> Sequence[int] | None:
         """The rows that take a step; None: all."""
@@ -113,17 +129,32 @@ class Block:
         rows = range(len(self)) if present is None else present
         return [row for row in rows if takes(self.federation, self._names[row], round, step)]
 
-    def _local_gradient(self, x: Tensor, y: Tensor) -> Tensor:
+    def _local_gradient(self, x: Tensor, y: Tensor, taking: Sequence[int] | None) -> Tensor:
         """[n, W], for inputs [n, B, ...]."""
+        labels = y.flatten(1).to(self.parameters.device)
 
         def here() -> Tensor:
             logits = self.model.logits(x)  # [n, C, B]
             if self._shift is not None:
                 logits = logits + self._shift
-            return self._gradient(slope_to_labels(logits, y.flatten(1).to(logits.device)))
+            return self._gradient(slope_to_labels(logits, labels))
 
         rule = self._method.local_gradient
-        return here() if rule is None else rule(here, self.parameters, self.merge_step.state, self.federation)
+        if rule is None:
+            return here()
+        with self._kept(self.merge_step.state.values(), taking):
+            return rule(
+                LocalBatch(here, x, labels, self._models), self.parameters, self.merge_step.state, self.federation
+            )
+
+    @contextmanager
+    def _kept(self, tensors: Iterable[Tensor], taking: Sequence[int] | None) -> Iterator[None]:
+        """Tensors [n, ...] whose rows stay as they are, but for those that are `taking` a step."""
+        absent = [] if taking is None else np.setdiff1d(np.arange(len(self)), taking).tolist()
+        kept = [(tensor, tensor[absent].clone()) for tensor in tensors if absent]
+        yield
+        for tensor, rows in kept:
+            tensor[absent] = rows
 
     def _gradient(self, slope: Tensor) -> Tensor:
         """[n, W], from that of the logits [n, C, B]; valid until the next."""
@@ -182,17 +213,14 @@ class Block:
     def merge(self, average: Tensor, taking: Sequence[int] | None = None, since: Tensor | None = None) -> Tensor:
         """Take means [n, W], or [1, W], by the method's rule; every row, or those that are `taking` them. Returns what
         the rule made of them. `since` [n, W]: what the rows had when the merge began, if they have trained on."""
-        absent = [] if taking is None else np.setdiff1d(np.arange(len(self)), taking).tolist()
-        kept = [(tensor, tensor[absent].clone()) for tensor in self._merged() if absent]
-        merged = self.merge_step.step(average)
-        if since is None:
-            self.parameters.copy_(merged)
-        else:
-            self.parameters.add_(merged - since)
-        if self.anchor is not None:
-            self.anchor.copy_(merged)
-        for tensor, rows in kept:
-            tensor[absent] = rows
+        with self._kept(self._merged(), taking):
+            merged = self.merge_step.step(average)
+            if since is None:
+                self.parameters.copy_(merged)
+            else:
+                self.parameters.add_(merged - since)
+            if self.anchor is not None:
+                self.anchor.copy_(merged)
         return merged
 
     def _merged(self) -> list[Tensor]:
@@ -244,7 +272,8 @@ class Block:
 
     def measured(self, x: Tensor) -> Tensor:
         """Logits [n, C, P] on inputs that all share, for measurements: nothing is kept or drawn."""
-        return self.model.measured(self._input(x))
+        with answering(self._method.answering, self.parameters, self.merge_step.state, self.federation):
+            return self.model.measured(self._input(x))
 
     def _shared(self, x: Tensor) -> Tensor:
         return self._input(x).expand(len(self), *x.shape)

@@ -100,7 +100,8 @@ class Stacked:
         if sends_changes(self.federation):
             self.coded = CodedMerge(self.stack.parameters, self.merge_format, begin_alike(self.federation))
         # Peers that merge have one architecture.
-        self.traffic = Traffic(self.federation, topology, self.ballots, len(self.stack.groups[0].template.parameters))
+        parameters = self.stack.groups[0].template.parameters
+        self.traffic = Traffic(self.federation, topology, self.ballots, len(parameters), parameters.layout)
         # The round after which each peer's channel is open; NOT_YET while an automatic warm-up lasts.
         warmup = self.federation.warmup
         self.opened = np.full(len(self.names), warmup if isinstance(warmup, int) else NOT_YET)  # [N]
@@ -314,8 +315,9 @@ class Stacked:
         """Merge; False where it was not completed, or its result is not used yet."""
         self.merged_at = r
         parameters = self.lies.contributed(r, self.stack.contributions())
-        found = averages(parameters, graph, self.federation, self.topology, r, self.coded, self.stack.own_loss)
-        return self._take(r, self.pace.begun(found, self.stack, r == self.federation.rounds))
+        stack, settings = self.stack, self.federation
+        found = averages(parameters, graph, settings, self.topology, r, self.coded, stack.own, stack.layout)
+        return self._take(r, self.pace.begun(found, stack, r == settings.rounds))
 
     def _take(self, r: int, result: Result | None) -> bool:
         """Use the result of the merge of round r; False where there is none."""

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from p2p_tally.errors import ConfigError
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.architectures import of_rank
+from p2p_tally.learning.by_rows import vector_of
 from p2p_tally.learning.data import batch_seed
 from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.norms import live_statistics
-from p2p_tally.learning.setup import Task, make_learner
+from p2p_tally.learning.setup import Task, make_learner, make_second
 from p2p_tally.learning.start import check_frozen, frozen_tensors
 from p2p_tally.runner.stacked.batched_model import fixed_tensors, layers_of
 from p2p_tally.runner.stacked.block import Block, Rows
@@ -45,12 +46,16 @@ class Group:
         if task.federation.merge_every:
             frozen = frozen_tensors(self.template.model)
             check_frozen(task.federation, ({key: self.fixed[key][row] for key in frozen} for row in range(len(ranks))))
-        exchange = method_of(task.federation).exchange
-        if exchange is not None and exchange.takes is not None and fixed:
+        method = method_of(task.federation)
+        several = method.second is not None or (method.exchange is not None and method.exchange.takes is not None)
+        if several and fixed:
             raise ConfigError(
-                f"--engine stacked: the method {method_of(task.federation).name} judges models by a peer's own "
-                "buffers, which this model has; accepted for it is --engine exact"
+                f"--engine stacked: the method {method.name} judges or trains several models by a peer's own buffers, "
+                "which this model has; accepted for it is --engine exact"
             )
+        kept = [make_second(task, name, rank) for name, rank in zip(self.names, ranks, strict=True)]
+        self._second = kept[0]
+        self._seconds = [vector_of(model).to(self.device) for model in kept if model is not None]  # [M] each
         self._rows = self._cut(threads)
         self.blocks = self._blocks()
         self._try_out()
@@ -89,10 +94,12 @@ class Group:
                     shards[own],
                     drawn,
                     {key: value[own] for key, value in self.fixed.items()},
+                    torch.stack(self._seconds[own]) if self._seconds else None,
                 ),
                 self.template.model,
                 self.parameters[own],
                 scratch,
+                self._second,
             )
             for own, drawn in zip(self._rows, draws, strict=True)
         ]
@@ -135,8 +142,12 @@ class Group:
     def learners(self) -> Iterator[Learner]:
         """Each peer's model in turn, in one learner."""
         own = fixed_tensors(self.template.model)
-        for row, vector in enumerate(self.parameters):
-            self.template.parameters.vector.copy_(vector)
+        beside = self.template.merge_step.state if method_of(self.task.federation).answering else {}
+        held = [(block, place) for block in self.blocks for place in range(len(block))]
+        for row, (block, place) in enumerate(held):
+            self.template.parameters.vector.copy_(self.parameters[row])
             for key, value in own.items():
                 value.copy_(self.fixed[key][row])
+            for key, value in beside.items():
+                value.copy_(block.merge_step.state[key][place])
             yield self.template

@@ -75,5 +75,5 @@ class StackedLies:
             return average
         rows = average.expand(self._federation.nodes, -1).clone()
         for rank, own in self._taken.items():
-            rows[rank] = own.to(rows.device)
+            rows[rank] = own[: rows.shape[1]].to(rows.device)  # without what is contributed behind the parameters
         return rows

@@ -15,10 +15,11 @@ from p2p_tally.defence import bounds
 from p2p_tally.defence.means import clipped_gossip
 from p2p_tally.defence.rule import Rule, rule_for
 from p2p_tally.learning import merging
+from p2p_tally.learning.exchanges.code import Layout
 from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.methods import method_of
 from p2p_tally.protocol.segments import runs, segments
-from p2p_tally.runner.stacked.by_method import Losses, mixed_by_method
+from p2p_tally.runner.stacked.by_method import Owners, mixed_by_method
 from p2p_tally.runner.stacked.coded_merge import CodedMerge, MeanOfRun
 from p2p_tally.runner.stacked.neighbourhoods import Neighbourhoods
 from p2p_tally.topologies import Topology
@@ -38,12 +39,13 @@ def averages(
     topology: Topology,
     round: int,
     coded: CodedMerge | None,
-    losses: Losses | None = None,
+    owners: Owners | None = None,
+    layout: Layout = (),
 ) -> Averages:
-    """The merge of a round, of parameters [N, W], or of what peers contribute instead."""
+    """The merge of a round, of parameters [N, W], or of what peers contribute instead. `layout`: of the model."""
     exchange = method_of(federation).exchange
     if exchange is not None:
-        return Averages(mixed_by_method(parameters, exchange, federation, topology, round, losses))
+        return Averages(mixed_by_method(parameters, exchange, federation, topology, round, owners, layout))
     rule = rule_for(federation.robust_merge, len(topology.members_at(round)))
     if merge_ring(federation, topology, round) is not None:
         return Averages(graph.mean_of_all(parameters))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from p2p_tally.ids import NodeName
 from p2p_tally.learning.architectures import items_of
+from p2p_tally.learning.by_rows import vector_of
 from p2p_tally.learning.schedule import begin_alike
 from p2p_tally.learning.setup import Task, initial_seed, make_model
 from p2p_tally.runner.stacked.batched_model import fixed_tensors, layers_of
@@ -40,7 +41,7 @@ def _one_by_one(task: Task, names: Sequence[NodeName], ranks: Sequence[int]) -> 
     # One model at a time: there may be thousands.
     for row, (name, rank) in enumerate(zip(names, ranks, strict=True)):
         model = make_model(task, name, rank)
-        vector = _vector(model)
+        vector = vector_of(model)
         if parameters is None:
             parameters = torch.empty(len(names), len(vector))
         parameters[row] = vector
@@ -55,7 +56,7 @@ def _alike(task: Task, names: Sequence[NodeName], ranks: Sequence[int]) -> Start
         return None
     model = make_model(task, names[0], ranks[0])
     fixed = {key: _repeated(value, len(names)) for key, value in fixed_tensors(model).items()}
-    return _repeated(_vector(model), len(names)), fixed
+    return _repeated(vector_of(model), len(names)), fixed
 
 
 def _repeated(value: Tensor, times: int) -> Tensor:
@@ -78,7 +79,7 @@ def _perceptrons(task: Task, names: Sequence[NodeName], ranks: Sequence[int]) ->
         drawn = Twisters.seeded([initial_seed(task.federation, name) for name in own]).uniform(bounds)
         parameters[start : start + len(own)] = torch.from_numpy(drawn)
     last = make_model(task, names[-1], ranks[-1])
-    as_built = torch.equal(parameters[0], _vector(model)) and torch.equal(parameters[-1], _vector(last))
+    as_built = torch.equal(parameters[0], vector_of(model)) and torch.equal(parameters[-1], vector_of(last))
     return (parameters, {}) if as_built else None
 
 
@@ -98,7 +99,3 @@ def _bounds(layer: nn.Linear) -> np.ndarray:
     spread = math.sqrt(3.0) * (math.sqrt(2.0 / (1 + math.sqrt(5) ** 2)) / math.sqrt(layer.in_features))
     weights = np.full(layer.weight.numel(), spread)
     return weights if layer.bias is None else np.append(weights, [1 / math.sqrt(layer.in_features)] * len(layer.bias))
-
-
-def _vector(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters() if p.requires_grad])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from p2p_tally.learning.consensus import PairwiseKL
-from p2p_tally.learning.learner import Evaluation, evaluation_batch
+from p2p_tally.learning.evaluation import Evaluation, evaluation_batch
 from p2p_tally.learning.setup import Task
 from p2p_tally.runner.runs.round_lines import Survey
 from p2p_tally.runner.stacked.block import Block

@@ -27,11 +27,12 @@ from faults.network import mend_network, strike_network
 from faults.plan import DEADLINE, NETWORK, Fault, Schedule
 from faults.proxy import Proxy
 from p2p_tally.ids import ranked_names
+from p2p_tally.runner.launch.nursery import LOADED
 
 PATIENCE = 120.0  # seconds in which no node says anything
 _ROUND = re.compile(r" round (\d+)")  # in a line of a log
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["faults.preloaded"])
+_CONTEXT.set_forkserver_preload(list(LOADED))
 
 
 def play_node(arguments: list[str], out: str, log: str) -> None:

@@ -17,7 +17,8 @@ from p2p_tally.learning.answers import soft_labels, top_k, votes
 from p2p_tally.learning.consensus import NO_LABEL, Answer
 from p2p_tally.learning.data import Arrays
 from p2p_tally.learning.data.probes import ProbePool
-from p2p_tally.learning.learner import Learner, evaluation_batch
+from p2p_tally.learning.evaluation import evaluation_batch
+from p2p_tally.learning.learner import Learner
 from p2p_tally.learning.methods import METHODS, method_of
 from p2p_tally.learning.schedule import Channel, channel, merges, resolve
 

@@ -28,10 +28,12 @@ def test_what_only_some_methods_do() -> None:
 
     assert those("proximal") == {"fedprox"}
     assert those("distils_merged") == {"feddf"}
-    assert those("common_start") == {"diloco", "spod-gt"}
+    assert those("common_start") == {"diloco", "spod-gt", "fedkd"}
     assert those("weighs_disagreement") == {"tally"}
-    assert those("exchange") == {"dspodfl", "pame", "spod-gt", "dpfl"}
-    assert those("local_gradient") == {"gflat"}
+    assert those("exchange") == {"dspodfl", "pame", "spod-gt", "dpfl", "dfml", "fedkd", "fedspd"}
+    assert those("local_gradient") == {"gflat", "fedkd", "fedspd"}
+    assert those("second") == {"fedkd", "fedspd"}
+    assert those("answering") == {"dfml", "fedspd"}
     assert METHODS.keys() - those("merges") == {"local"}
     assert those("waits") == {"tally", "no-consensus", "fedmd", "rcfd", "fedct", "dsfl", "idkd"} | KNOWLEDGE
 

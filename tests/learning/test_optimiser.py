@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from p2p_tally.learning.optimiser import FlatAdamW
+from p2p_tally.learning.optimiser import FlatAdamW, adamw_by_rows
 from p2p_tally.learning.parameters import FlatParameters
 
 torch.set_num_threads(1)
@@ -81,3 +81,21 @@ def test_the_vector_is_changed_in_place_and_the_gradient_is_not() -> None:
     assert view.item() == pytest.approx(0.9)
     assert vector[1] == 1.0  # no gradient, no decay
     assert gradient.tolist() == [1.0, 0.0]
+
+
+def test_rows_with_counts_of_their_own_take_the_same_steps() -> None:
+    """The second row begins five steps later."""
+    draw = torch.Generator().manual_seed(1)
+    rows = torch.randn(2, 30, generator=draw)
+    state = {"mean": torch.zeros(2, 30), "square": torch.zeros(2, 30), "steps": torch.zeros(2, 1)}
+    alone = [FlatAdamW(row.clone(), None, 0.01, 0.1) for row in rows]
+    for step in range(12):
+        gradient = torch.randn(2, 30, generator=draw)
+        taking = 2 if step >= 5 else 1
+        adamw_by_rows(
+            rows[:taking], gradient[:taking], {key: value[:taking] for key, value in state.items()}, 0.01, 0.1
+        )
+        for one, own in list(zip(alone, gradient, strict=True))[:taking]:
+            one.step([own])
+    assert state["steps"].tolist() == [[12.0], [7.0]]
+    torch.testing.assert_close(rows, torch.stack([one.vector for one in alone]), rtol=1e-5, atol=1e-6)

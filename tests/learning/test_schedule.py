@@ -211,7 +211,7 @@ def test_merges_unless_told_otherwise() -> None:
     found = {method: resolved(method=method).merge_every for method in METHODS}
     seldom = ("local", "no-consensus", "fedct", "dsfl", "idkd", "cronus", "fd", "fedproto")
     expected = dict.fromkeys(seldom, 0) | {"feddf": 1}
-    expected |= dict.fromkeys(("gflat", "dspodfl", "pame", "spod-gt", "dpfl"), 1)
+    expected |= dict.fromkeys(("gflat", "dspodfl", "pame", "spod-gt", "dpfl", "dfml", "fedkd", "fedspd"), 1)
     assert found == {method: expected.get(method, 50) for method in METHODS}
 
 

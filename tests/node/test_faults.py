@@ -18,6 +18,7 @@ from conftest import Killed, kill_at, make_daemons, small
 
 from p2p_tally.ids import NodeName
 from p2p_tally.node.links import handshake, strangers
+from p2p_tally.node.service import startup
 from p2p_tally.node.service.daemon import Daemon
 from p2p_tally.protocol import frames
 from p2p_tally.protocol.barrier import HELD_AHEAD
@@ -139,8 +140,11 @@ async def test_one_that_died_before_the_others_were_all_there_costs_a_deadline(t
     assert all(result["finished"] for result in results)
 
 
-async def test_one_that_was_there_and_died_before_it_began_costs_a_deadline(tmp_path: Path) -> None:
+async def test_one_that_was_there_and_died_before_it_began_costs_a_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """node-0 has said hello to both and is gone, while node-1 and node-2 still wait for node-3."""
+    monkeypatch.setattr(startup, "LAST_DELAY", 0.5)
     federation = small(nodes=4, rounds=6, warmup=0, eval_every=5, merge_every=3)
     daemons = make_daemons(federation, tmp_path, barrier_timeout=1, checkpoint_every=0)
     understudy, last = daemons[0], daemons[3]

@@ -99,11 +99,11 @@ def test_gossip_of_a_given_degree(count: int, degree: int) -> None:
 
 
 def test_gossip_of_a_thousand_is_fast() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     topology = build("gossip", names(1000))
     for member in topology.members:
         topology.weights(member, 9)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert set(topology.degrees()) == {10}
 
 

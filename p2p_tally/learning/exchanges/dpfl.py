@@ -16,12 +16,14 @@ from p2p_tally.learning.exchanges.pame import all_alike
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from p2p_tally.learning.own import Own
+
 
 def every_link(_federation: Federation, _sender: str, _receiver: str, _round: int) -> bool:
     return True
 
 
-def greedy(gathered: "Tensor", loss: "Callable[[Tensor], float]", federation: Federation) -> "Tensor":
+def greedy(gathered: "Tensor", loss: "Own | Callable[[Tensor], float]", federation: Federation) -> "Tensor":
     """The mean of one's own vector and of those chosen from [1 + k, W], one's own first.
 
     One after the other the neighbour is added that lowers the loss of the mean most, until none lowers it or there are

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from p2p_tally.config import Federation
+from p2p_tally.errors import ConfigError
 from p2p_tally.ids import derive_seed, name_key
 from p2p_tally.learning import merging
+from p2p_tally.learning.exchanges.code import Code
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from p2p_tally.learning.own import Own
     from p2p_tally.topologies import Topology
 
 # What a derived seed is below.
@@ -41,8 +44,8 @@ Weights = Callable[["Exchange", Federation, "Topology", str, int, Sequence[str]]
 # (own run [n], its weight, what came) -> the run after the merge [n].
 Mix = Callable[[np.ndarray, float, Sequence[Heard]], np.ndarray]
 
-# (own and what came [1 + k, W], own loss of parameters [W], federation) -> the parameters after the merge [W].
-Takes = Callable[["Tensor", "Callable[[Tensor], float]", Federation], "Tensor"]
+# (own and what came [1 + k, V W], the peer's own data, federation) -> the parameters after the merge [W].
+Takes = Callable[["Tensor", "Own", Federation], "Tensor"]
 
 
 def weighted(own: np.ndarray, weight: float, heard: Sequence[Heard]) -> np.ndarray:
@@ -64,8 +67,24 @@ class Exchange:
     places: Places | None = None  # None: every value travels
     gives: "Callable[[Any, Tensor], Tensor]" = parameters_alone  # (merge step, parameters [..., W]) -> [..., V W]
     vectors: int = 1  # V
+    extra: int = 0  # values contributed behind each vector
     takes: "Takes | None" = None  # where the vectors that came are not mixed run by run
     keeps_total: bool = False  # the sum of a vector over all peers must stay: nothing may be bounded or left out
+    bounds: bool = True  # what came may be drawn towards one's own values, as --robust-merge says
+    code: Code | None = None  # how vectors travel; None: as float32
+    # With a code: the merge step gets the mean of what travelled and, behind it, what coding kept of this peer's own
+    # [..., 2 V W]. Without this what was kept is added to the mean.
+    returns_kept: bool = False
+
+    def __post_init__(self) -> None:
+        if self.places is not None and self.code is not None:
+            raise ConfigError(
+                "an exchange with places and a code: accepted is one of the two; a code writes all values"
+            )
+        if self.extra and self.code is not None:
+            raise ConfigError("an exchange with extra values and a code: accepted is one of the two")
+        if self.returns_kept and (self.code is None or self.takes is not None):
+            raise ConfigError("an exchange that returns what coding kept: accepted with a code, and without takes")
 
 
 class Piece(NamedTuple):

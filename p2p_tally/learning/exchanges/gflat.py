@@ -18,6 +18,8 @@ from p2p_tally.config import Federation
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from p2p_tally.learning.exchanges.local_steps import LocalBatch
+
 SMALLEST = 1e-12  # of a length: a shorter direction is none
 
 
@@ -43,7 +45,10 @@ def uphill(start: "Tensor", _federation: Federation) -> Uphill:
 
 
 def flat_gradient(
-    gradient: "Callable[[], Tensor]", parameters: "Tensor", state: "Mapping[str, Tensor]", federation: Federation
+    gradient: "LocalBatch | Callable[[], Tensor]",
+    parameters: "Tensor",
+    state: "Mapping[str, Tensor]",
+    federation: Federation,
 ) -> "Tensor":
     """The gradient at a distance --rho uphill: along the last merge's change, and before the first along its own."""
     whole = state["uphill"].view_as(parameters)

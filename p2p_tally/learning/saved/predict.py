@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from p2p_tally.errors import DataError
-from p2p_tally.learning.learner import evaluation_batch
+from p2p_tally.learning.evaluation import evaluation_batch
 from p2p_tally.learning.saved.inputs import Inputs
 from p2p_tally.learning.saved.loaded import TrainedModel
 

@@ -67,7 +67,7 @@ class ByMethod:
 def bounded(exchange: Exchange, federation: Federation, topology: Topology, round: int) -> bool:
     """Whether --robust-merge limits how far a neighbour can pull."""
     members = len(topology.members_at(round))
-    return not exchange.keeps_total and rule_for(federation.robust_merge, members) is not None
+    return exchange.bounds and not exchange.keeps_total and rule_for(federation.robust_merge, members) is not None
 
 
 def chosen(

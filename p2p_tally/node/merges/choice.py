@@ -5,12 +5,14 @@ import numpy as np
 from p2p_tally.config import Federation
 from p2p_tally.defence.rule import rule_for
 from p2p_tally.ids import NodeName, in_order
+from p2p_tally.learning.exchanges.code import Layout
 from p2p_tally.learning.feedback import ErrorFeedback
 from p2p_tally.learning.graph import merge_ring
 from p2p_tally.learning.methods import method_of
 from p2p_tally.node.formats import merge_format
 from p2p_tally.node.merges.all_reduce import AllReduce
 from p2p_tally.node.merges.by_method import ByMethod
+from p2p_tally.node.merges.coded_by_method import CodedByMethod
 from p2p_tally.node.merges.contributions import Sources
 from p2p_tally.node.merges.exchange import Exchange, Merged, Peers
 from p2p_tally.node.merges.mixing import Mixing
@@ -21,9 +23,17 @@ from p2p_tally.topologies import Topology
 
 
 def make_exchange(
-    federation: Federation, topology: Topology, peers: Peers, feedback: ErrorFeedback | None, outer: OuterState
+    federation: Federation,
+    topology: Topology,
+    peers: Peers,
+    feedback: ErrorFeedback | None,
+    outer: OuterState,
+    layout: Layout = (),
 ) -> Exchange:
+    """`layout`: of the model's tensors, for methods whose merges travel in a code."""
     by_method = method_of(federation).exchange
+    if by_method is not None and by_method.code is not None:
+        return CodedByMethod(peers, topology, federation, by_method, layout)
     if by_method is not None:
         return ByMethod(peers, topology, federation, by_method)
     return ByGraph(federation, topology, peers, feedback, outer)

@@ -20,7 +20,7 @@ from p2p_tally.protocol.peers import Roster
 from p2p_tally.topologies import Topology
 
 # Decodes a run of this many values from a peer's bytes; or raises a ParameterError.
-Read = Callable[[bytes, int], np.ndarray]
+Read = Callable[[bytes, int], Any]
 
 
 class Gather(Protocol):

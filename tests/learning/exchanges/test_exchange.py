@@ -81,6 +81,14 @@ def test_who_sends_is_who_is_heard() -> None:
             "--robust-merge clip: the method spod-gt must keep the sum of all trackers, and a bound would lose a part",
         ),
         (
+            {"robust_merge": "median", "method": "dfml"},
+            "--robust-merge median: the method dfml trains or chooses among whole models, and takes no mean that",
+        ),
+        (
+            {"robust_merge": "clip", "method": "fedspd"},
+            "--robust-merge clip: the method fedspd trains or chooses among whole models",
+        ),
+        (
             {"join": "node-2@3", "method": "spod-gt"},
             "--join and --leave: the method spod-gt must keep the sum of all trackers; accepted with it are members",
         ),

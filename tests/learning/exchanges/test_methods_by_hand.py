@@ -14,9 +14,9 @@ from p2p_tally.learning.exchanges.dpfl import greedy
 from p2p_tally.learning.exchanges.dspodfl import SPORADIC
 from p2p_tally.learning.exchanges.exchange import Exchange, Heard
 from p2p_tally.learning.exchanges.gflat import Uphill, flat_gradient
-from p2p_tally.learning.exchanges.own_loss import own_loss
 from p2p_tally.learning.exchanges.pame import PARTIAL, mean_of_what_came
 from p2p_tally.learning.exchanges.spod_gt import TRACKING, Tracker
+from p2p_tally.learning.own import Own
 from p2p_tally.runner.stacked.by_method import mixed_by_method
 from p2p_tally.topologies import build
 
@@ -202,6 +202,6 @@ def test_own_loss_is_that_of_ones_own_examples_and_leaves_the_model_alone() -> N
     model = torch.nn.Linear(1, 2, bias=False)
     before = model.weight.detach().clone()
     examples = Arrays(torch.ones(2, 1), torch.tensor([0, 1]))
-    loss = own_loss(model, examples, lambda x: x, torch.device("cpu"))
+    loss = Own("node-0", Federation(), model, examples, lambda x: x, 2, {})
     assert loss(torch.tensor([0.0, 1.0])) == pytest.approx((np.log(1 + np.e) + np.log(1 + 1 / np.e)) / 2)
     assert torch.equal(model.weight, before) and model.training

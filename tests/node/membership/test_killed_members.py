@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from conftest import in_process
 from homes import (
     SECONDS,
     Running,
@@ -85,14 +86,16 @@ def die_at(point: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_a_process_killed_while_founding(tmp_path: Path) -> None:
+def test_a_process_killed_while_founding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The same command again makes the federation. All other points: within this process, below."""
     home = tmp_path / "alice"
     command = ["found", "--home", str(home), "--name", "alice", "--listen", "127.0.0.1:7001"]
     assert die_at("before members.jsonl", *command).returncode == -9
     assert not Home(home).has_federation
-    again = die_at("", *command)
-    assert again.returncode == 0, again.stderr
+    code, _, err = in_process(command, monkeypatch, capsys)
+    assert code == 0, err
     members = Home(home).chain().members
     Home(home).shared_options(members)
     assert list(members.current) == ["alice"]

@@ -127,12 +127,16 @@ def test_what_rounded_probabilities_send() -> None:
         {"method": "pame", "merge_every": 1, "coordinates_sent": 0.07},
         {"method": "spod-gt", "merge_every": 2, "links_used": 0.3},
         {"method": "dpfl", "topology": "ring"},
+        {"method": "dfml", "topology": "star"},
+        {"method": "fedspd", "topology": "star", "merge_every": 2},
+        {"method": "fedkd", "topology": "ring", "mentor": "mlp:9", "factor_rank": 3},  # which never travels
     ],
     ids=str,
 )
 def test_a_run_sends_what_was_counted_before(options: dict[str, Any]) -> None:
     federation = small(**options)
-    cell = Cell("a", federation, ByteFacts(classes=10, parameters=4810), "star")
+    layout = ((64, 64), (64,), (10, 64), (10,))
+    cell = Cell("a", federation, ByteFacts(classes=10, parameters=4810, layout=layout), "star")
     assert cell_bytes(cell).sent_bytes == pytest.approx(simulate(federation).lines[-1].payload_bytes)
 
 
@@ -256,6 +260,14 @@ def test_the_facts_of_the_small_presets_are_those_of_their_models() -> None:
         ("[facts]\nclasses = 2\n[[cells]]\nname = 'a'", "facts lack 'parameters'"),
         ("[facts]\nclasses = 2\nparameters = 1", "has no [[cells]]"),
         ("accounting = 'moon'", "accepted is star or mesh"),
+        (
+            "[facts]\nclasses = 2\nparameters = 5\nlayout = [[2, 2], ['x']]\n[[cells]]\nname = 'a'",
+            "facts: layout [[2, 2], ['x']]: accepted are the shapes of tensors: [[64, 64], [64]]",
+        ),
+        (
+            "[facts]\nclasses = 2\nparameters = 5\nlayout = [[2, 2]]\n[[cells]]\nname = 'a'",
+            "facts: layout: accepted are shapes of as many values as 'parameters' says",
+        ),
         (
             "[facts]\nclasses = 'ten'\nparameters = 1\n[[cells]]\nname = 'a'",
             "classes 'ten': accepted is",

@@ -87,29 +87,16 @@ def interrupt(words: list[str], folder: Path, at: str, environment: dict[str, st
     return daemons
 
 
-def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
-    tmp_path: Path, quiet_environment: dict[str, str]
+def test_launched_with_joins_and_leaves(
+    tmp_path: Path,
+    quiet_environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    options = ["--nodes=2", "--rounds=200", "--local-steps=2", "--eval-every=7"]
-    folder = tmp_path / "stopped"
-    words = [*options, "--checkpoint-every=15", f"--out={folder}"]
-    daemons = interrupt(words, folder, "checkpoints/*/checkpoint-*.safetensors", quiet_environment)
-    assert len(daemons) == 2
-    assert all(gone(pid) for pid in daemons)
-    assert not list(folder.glob("*.pid"))
-    resumed = run_json(command("launch", f"--resume={folder}", "--json"), quiet_environment)
-    federation, _ = parse_options(read_options(folder / "config.toml"), ServiceSettings)
-    straight = simulate(federation)
-    assert resumed["parameters_sha256"] == straight.parameters_sha256
-    assert resumed["payload_bytes"] == straight.summary()["payload_bytes"]
-    rounds = [json.loads(line)["round"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    assert rounds == sorted(set(rounds)) == [*range(7, 200, 7), 200]
-
-
-def test_launched_with_joins_and_leaves(tmp_path: Path, quiet_environment: dict[str, str]) -> None:
     options = ["--nodes=4", "--join=node-0@9", "--leave=node-2@26", *OPTIONS[1:]]
     launched = run_json(command("launch", *options, "--json", f"--out={tmp_path / 'launched'}"), quiet_environment)
-    simulated = run_json(command("simulate", *options, "--json", f"--out={tmp_path / 'simulated'}"), quiet_environment)
+    arguments = ["simulate", *options, "--json", f"--out={tmp_path / 'simulated'}"]
+    simulated = json.loads(in_process(arguments, monkeypatch, capsys)[1])
     for field in ("parameters_sha256", "accuracy", "tail_accuracy", "peak_accuracy", "payload_bytes", "framed_bytes"):
         assert launched[field] == simulated[field], field
     assert [found is None for found in launched["accuracy"]] == [False, False, True, False]
@@ -120,19 +107,29 @@ def test_launched_with_joins_and_leaves(tmp_path: Path, quiet_environment: dict[
     assert (there[0], there[1], there[-1]) == ([False, *[True] * 3], [True] * 4, [True, True, False, True])
 
 
-def test_interrupted_after_a_join_and_a_leave_it_goes_on_to_the_same_bits(
-    tmp_path: Path, quiet_environment: dict[str, str]
+def test_interrupted_leaves_nothing_and_goes_on_to_the_same_bits(
+    tmp_path: Path,
+    quiet_environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """After a join and a leave, and before another join."""
     options = ["--nodes=4", "--rounds=200", "--local-steps=2", "--topology=ring", "--eval-every=7"]
     options += ["--join=node-0@9,node-3@150", "--leave=node-2@20"]
     folder = tmp_path / "stopped"
     words = [*options, "--checkpoint-every=10", f"--out={folder}"]
-    interrupt(words, folder, "checkpoints/node-0/checkpoint-00000040.safetensors", quiet_environment)
+    daemons = interrupt(words, folder, "checkpoints/node-0/checkpoint-00000040.safetensors", quiet_environment)
+    assert len(daemons) >= 3  # node-2 has left, and may have ended
+    assert all(gone(pid) for pid in daemons)
+    assert not list(folder.glob("*.pid"))
     resumed = run_json(command("launch", f"--resume={folder}", "--json"), quiet_environment)
-    straight = run_json(command("simulate", *options, "--json", f"--out={tmp_path / 'straight'}"), quiet_environment)
+    arguments = ["simulate", *options, "--json", f"--out={tmp_path / 'straight'}"]
+    straight = json.loads(in_process(arguments, monkeypatch, capsys)[1])
     assert resumed["parameters_sha256"] == straight["parameters_sha256"]
     assert resumed["payload_bytes"] == straight["payload_bytes"]
     assert "going on after round" in (folder / "node-3.log").read_text()
+    rounds = [json.loads(line)["round"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert rounds == sorted(set(rounds)) == [*range(7, 200, 7), 200]
 
 
 def test_a_killed_launcher_takes_its_daemons_along(tmp_path: Path, quiet_environment: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from p2p_tally.config import NodeSettings, write_options
+from p2p_tally.ids import ranked_names
 from p2p_tally.json_lines import json_value
 from p2p_tally.learning.schedule import evaluates, resolve
 from p2p_tally.runner.experiments.experiment import load_experiment
@@ -37,7 +38,8 @@ def make_sweep(
                 for r in range(1, federation.rounds + 1)
                 if evaluates(federation, r)
             ]
-            run = Run(federation, [], lines, ["0"], 60.0, job.folder)
+            names = [str(name) for name in ranked_names(federation.nodes)]
+            run = Run(federation, names, lines, ["0"], 60.0, job.folder)
             job.folder.mkdir(parents=True)
             job.config.write_text(job.options())
             write_options(job.folder / "config.toml", federation, NodeSettings())

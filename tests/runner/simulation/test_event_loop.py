@@ -1,6 +1,7 @@
 """A simulation in a notebook: the thread that asks for it has a loop that runs already."""
 
 import asyncio
+import gc
 
 import pytest
 from conftest import small
@@ -27,6 +28,18 @@ async def test_what_a_listener_raises_ends_it_there() -> None:
     with pytest.raises(ExceptionGroup) as raised:
         simulate(small(nodes=2), on_line=interrupt)
     assert raised.group_contains(KeyError) and len(lines) == 1
+
+
+def test_an_interrupt_of_a_listener_comes_out_and_every_task_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio logged how the other tasks had ended, as of tasks that nobody had asked."""
+
+    def interrupt(line: RoundLine) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(small(nodes=2), on_line=interrupt)
+    gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 async def test_an_interrupt_cancels_what_runs_on_the_other_thread(monkeypatch: pytest.MonkeyPatch) -> None:
