@@ -318,7 +318,7 @@ class RoundOptions(Options):
         le=256,
     )
     factor_rank: int = option(
-        4, "rows of your own that send low rank: columns of a matrix's two factors", "a whole number from 1",
+        4, "fedkd: columns of the two factors that a matrix travels as", "a whole number from 1",
         metavar="R", group="Some methods", agreed=True, ge=1,
     )  # fmt: skip
     align: float = option(
