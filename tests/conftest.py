@@ -1,6 +1,7 @@
 """What several tests share: small federations, and federations over real sockets in one process."""
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -39,6 +40,15 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 def one_torch_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
+
+
+@pytest.fixture(autouse=True)
+def no_handlers_stay() -> Iterator[None]:
+    """A node that was started here writes its log by handlers of its own, which change the records of others."""
+    root = logging.getLogger()
+    before = list(root.handlers)
+    yield
+    root.handlers[:] = before
 
 
 _kept: list[socket.socket] = []

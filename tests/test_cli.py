@@ -25,7 +25,7 @@ def test_simulate_prints_one_line_of_json(
     assert len(out.splitlines()) == 1
     assert json.loads(out).keys() == {
         "method", "nodes", "topology", "rounds", "seed", "tail_accuracy", "peak_accuracy", "cross_peer_std", "accuracy",
-        "payload_bytes", "framed_bytes", "parameters_sha256", "seconds", "run",
+        "own_tail_accuracy", "payload_bytes", "framed_bytes", "parameters_sha256", "seconds", "run",
     }  # fmt: skip
 
 

@@ -64,14 +64,16 @@ def federation(labelled: bool = True, **options: object) -> Federation:
 
 
 def make(rank: int = 0, model: nn.Module | None = None, private: Arrays | None = None, **options: object) -> Learner:
+    settings = federation(**options)
     return Learner(
         NodeName(f"node-{rank}"),
-        federation(**options),
+        settings,
         network(rank) if model is None else model,
         CLASSES,
         blobs(100 + rank, 30) if private is None else private,
         ProbePool(blobs(1, 20), 8, 0),
         blobs(2, 25),
+        second=None if method_of(settings).second is None else network(rank + 50),
     )
 
 
@@ -109,6 +111,9 @@ def play(peers: list[Learner], r: int) -> None:
             peer.distill(r, answers, now)
     if merges(settings, r):
         average = merging.mean([peer.contribution(r) for peer in peers])
+        exchange = method_of(settings).exchange
+        if exchange is not None and exchange.returns_kept:  # here everything travels
+            average = np.concatenate([average, np.zeros_like(average)])
         for peer in peers:
             peer.merge(average)
     if now.trains and merged_first:
@@ -606,6 +611,10 @@ def test_a_snapshot_names_what_it_holds() -> None:
         "feddf": {"student.step", "student.mean", "student.square"},
         "gflat": {"outer.last", "outer.uphill"},
         "spod-gt": {"outer.model", "outer.tracker", "outer.change"},
+        "dfml": {"outer.peak", "outer.merges"},
+        "fedkd": {f"outer.{part}" for part in ("base", "mentor", "mean", "square", "steps")},
+        "fedspd": {f"outer.{part}" for part in ("first", "second", "chosen", "counts", "mixture", "credit", "merges")},
+        "desa": {"subject.known", "subject.told"},
     }
     for method in METHODS:
         assert set(make(method=method).snapshot()) == common | more.get(method, set())

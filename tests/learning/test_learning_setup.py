@@ -196,7 +196,7 @@ def learners(task: Task) -> list[Learner]:
 @pytest.mark.parametrize("start", ["auto", "own", "common"])
 @pytest.mark.parametrize("method", METHODS)
 def test_peers_that_merge_begin_alike_unless_told_otherwise(method: str, start: str) -> None:
-    if method in ("diloco", "spod-gt") and start == "own":
+    if METHODS[method].common_start and start == "own":
         assert refusal(method=method, start=start).startswith(f"--start own: the method {method} needs a common start")
         return
     task = prepared(method=method, start=start)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from p2p_tally.errors import DataError
-from p2p_tally.learning import learner
+from p2p_tally.learning import evaluation
 from p2p_tally.learning.data import Arrays
 from p2p_tally.learning.saved.about import About
 from p2p_tally.learning.saved.inputs import Inputs, TokenRows
@@ -28,7 +28,7 @@ Y = torch.tensor([0, 1, 1, 0, 2])
 
 @pytest.mark.parametrize("batch", [1, 2, 1024])
 def test_accuracy_loss_and_confusion_by_hand(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learner, "EVALUATION_BATCH", batch)
+    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", batch)
     found = evaluate(as_it_is(), Inputs([Arrays(X, Y)]))
     assert (found.count, found.accuracy) == (5, 80.0)
     assert found.loss == pytest.approx(float(F.cross_entropy(X, Y)))

@@ -176,7 +176,7 @@ def _processes_with(text: str) -> list[int]:
     ("given", "message"),
     [
         ("rounds", "--set rounds: accepted is KEY=VALUE"),
-        ("ronds=3", "--set ronds=3: accepted is KEY=VALUE, KEY one of abstain, alpha, "),
+        ("ronds=3", "--set ronds=3: accepted is KEY=VALUE, KEY one of abstain, align, alpha, "),
         ("seed=3", "--set seed=3: accepted is"),
     ],
 )

@@ -265,8 +265,10 @@ def test_peers_in_four_actors_on_two_machines_stop_lose_one_and_go_on_without_ra
             command("simulate", *arguments, *on_ray),
             env=quiet_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        before = set(out.glob("checkpoints/*"))
-        wait_until(lambda: set(out.glob("checkpoints/*")) - before or process.poll(), "no checkpoint was written")
+        before = set(out.glob("checkpoints/*.safetensors"))
+        wait_until(
+            lambda: set(out.glob("checkpoints/*.safetensors")) - before or process.poll(), "no checkpoint was written"
+        )
         return process
 
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in {**options, "robust_merge": "off"}.items()]
