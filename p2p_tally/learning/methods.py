@@ -69,6 +69,11 @@ class Sends(StrEnum):
     ANCHORS = "anchors"  # once examples that the peer made, then the probabilities of all C classes for each of them
 
     @property
+    def stackable(self) -> bool:
+        """Whether all peers look at as many examples, as the stacked engine needs."""
+        return self is not Sends.ANCHORS
+
+    @property
     def by_class(self) -> bool:
         """Whether it is about what a peer has of its own, its classes or its anchors, not about probes: subjects.py."""
         return self in (Sends.SOFT_BY_CLASS, Sends.FEATURES_BY_CLASS, Sends.ANCHORS)

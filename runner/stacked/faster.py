@@ -2,7 +2,7 @@
 
 from p2p_tally.ids import ranked_names
 from p2p_tally.learning.architectures import holders
-from p2p_tally.learning.methods import Sends, method_of
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.setup import Task, make_model
 from p2p_tally.runner.stacked.batched_model import layers_of
 from p2p_tally.runner.stacked.convolutions import convolves
@@ -17,7 +17,7 @@ SMALL_MODEL = 1 << 20
 
 def is_faster(task: Task) -> bool:
     """Whether to stack these peers rather than run them one by one."""
-    if task.federation.nodes < FASTER_FROM or method_of(task.federation).sends is Sends.ANCHORS:
+    if task.federation.nodes < FASTER_FROM or not method_of(task.federation).sends.stackable:
         return False
     names = ranked_names(task.federation.nodes)
     models = (make_model(task, names[ranks[0]], ranks[0]) for ranks in holders(task.federation).values())

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from p2p_tally.errors import ConfigError
 from p2p_tally.learning.consensus import Answer
-from p2p_tally.learning.methods import Sends, method_of
+from p2p_tally.learning.methods import method_of
 from p2p_tally.learning.setup import Task
 from p2p_tally.learning.subjects import class_means
 from p2p_tally.runner.stacked.block import some
@@ -92,7 +92,7 @@ class OwnExamples:
 
 
 def stacked_subject(task: Task, stack: Peers) -> StackedSubject:
-    if method_of(task.federation).sends is Sends.ANCHORS:
+    if not method_of(task.federation).sends.stackable:
         raise ConfigError(
             f"--engine stacked: peers of --method {task.federation.method} look at other examples, and at other "
             "numbers of them; accepted is --engine exact"
